@@ -29,7 +29,7 @@ class OneOf:
         kind: of part, as the registry names it.
         unnamed: the part that options without a name belong to; "" asks for the name.
         optional: whether there may be none.
-        only: the parts that may be chosen; by default all of the kind.
+        but: parts that cannot stand here.
 
     Example:
         >>> from typing import Annotated
@@ -43,12 +43,12 @@ class OneOf:
     kind: str
     unnamed: str = ""
     optional: bool = False
-    only: tuple[str, ...] = ()
+    but: tuple[str, ...] = ()
 
     def configs(self) -> dict[str, type[BaseModel]]:
         """Every part's Config by the part's name; those of other packages that cannot be imported are left out."""
         found = {}
-        for name in self.only or registry.names(self.kind):
+        for name in self._names():
             with suppress(UsageError):
                 found[name] = registry.load(self.kind, name).Config
         return found
@@ -67,15 +67,51 @@ class OneOf:
             if type(value).__module__ in self._modules() or (outside is not None and outside[0] == self.kind):
                 return value
         try:
-            return read(self.kind, value, self.unnamed, self.only)
+            return read(self.kind, value, self.unnamed, self.but)
         except UsageError as error:
             raise PydanticCustomError("part", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
 
     def _modules(self) -> list[str]:
-        return [f"streamgp.{self.kind}.{name}" for name in self.only or registry.names(self.kind)]
+        return [f"streamgp.{self.kind}.{name}" for name in self._names()]
+
+    def _names(self) -> list[str]:
+        return [name for name in registry.names(self.kind) if name not in self.but]
 
 
-def read(kind: str, value: Any, unnamed: str = "", only: tuple[str, ...] = ()) -> BaseModel:
+@dataclass(frozen=True)
+class Its:
+    """Marks a field as the options of one part, which is imported when they are asked for; None where they are not.
+
+    Attributes:
+        kind, name: of the part, as the registry names it.
+
+    Example:
+        >>> from typing import Annotated
+        >>> class Config(BaseModel):
+        ...     gru: Annotated[BaseModel | None, Its("encoders", "gru")] = None
+        >>> made = Config.model_validate({"gru": {"hidden": 8}})
+        >>> made.gru.hidden, Config().gru
+        (8, None)
+    """
+
+    kind: str
+    name: str
+
+    def config(self) -> type[BaseModel]:
+        """The part's Config."""
+        found: type[BaseModel] = registry.load(self.kind, self.name).Config
+        return found
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            lambda value: None if value is None else self.config().model_validate(value),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda config: None if config is None else config.model_dump()
+            ),
+        )
+
+
+def read(kind: str, value: Any, unnamed: str = "", but: tuple[str, ...] = ()) -> BaseModel:
     """The Config of a part from its name, or from a mapping of its name and options.
 
     Raises:
@@ -86,7 +122,7 @@ def read(kind: str, value: Any, unnamed: str = "", only: tuple[str, ...] = ()) -
         >>> read("encoders", {"name": "mlp", "hidden": 8}).hidden
         8
     """
-    known = f"there are: {', '.join(only or registry.names(kind))}"
+    known = f"there are: {', '.join(name for name in registry.names(kind) if name not in but)}"
     if isinstance(value, Mapping):
         options = dict(value)
         name = options.pop("name", unnamed)
@@ -96,7 +132,7 @@ def read(kind: str, value: Any, unnamed: str = "", only: tuple[str, ...] = ()) -
         options, name = {}, value
     else:
         raise UsageError(f"{value!r} names none of the {kind}", hint=known)
-    if only and name not in only:
+    if name in but:
         raise UsageError(f"{name!r} is none of the {kind} here", hint=known)
     config: type[BaseModel] = registry.load(kind, str(name)).Config
     return config.model_validate(options)
@@ -133,10 +169,17 @@ def one_of(field: FieldInfo) -> OneOf | None:
     return next((mark for mark in field.metadata if isinstance(mark, OneOf)), None)
 
 
+def its(field: FieldInfo) -> Its | None:
+    """The mark of a field that has the options of one part."""
+    return next((mark for mark in field.metadata if isinstance(mark, Its)), None)
+
+
 def inside(field: FieldInfo) -> dict[str, type[BaseModel]]:
     """The Configs that may stand in a field: those of the parts to choose from by name, or that of its type as ""."""
     if mark := one_of(field):
         return mark.configs()
+    if own := its(field):
+        return {"": own.config()}
     types = (field.annotation, *get_args(field.annotation))
     return dict([("", one) for one in types if isinstance(one, type) and issubclass(one, BaseModel)][:1])
 
@@ -188,6 +231,8 @@ def _options(
 
 def default_of(field: FieldInfo) -> Any:
     """What stands in a field that is not set; None where it has to be."""
+    if own := its(field):
+        return own.config()()
     return None if field.is_required() else field.get_default(call_default_factory=True)
 
 

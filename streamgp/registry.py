@@ -3,7 +3,7 @@
 A part is a file or a folder in the room of its kind, named after the part: `streamgp/models/linear.py` is
 ("models", "linear"), and so is `streamgp/models/svdgp/`. A folder with a file `variants.py` holds several parts:
 `DOCSTRINGS` there has them by name, and `variant(name)` makes the module of one. Names that begin with an underscore
-are shared code. A model's module has a frozen pydantic `Config` and `build(config, shape)`.
+are shared code. A model's module has a `Config`, a `ModelConfig`, and `build(config, shape)`.
 
 Other packages have parts too. One that is installed offers modules as entry points: `streamgp.models`,
 `streamgp.kernels`, `streamgp.encoders`, ...; names of this package win. Any other module is named by its dotted path,
@@ -171,5 +171,8 @@ def _imported(kind: str, name: str, path: str) -> ModuleType:
         raise UsageError(f"{path} cannot be imported: {error}", hint=hint) from None
     if not hasattr(module, "Config") or not callable(getattr(module, "build", None)):
         raise UsageError(f"{path} is no part: it has no Config or no build", hint="CONTRIBUTING.md shows one")
+    if kind == "models" and not hasattr(module.Config, "bytes_of"):
+        hint = "class Config(streamgp.model_config.ModelConfig)"
+        raise UsageError(f"{path} is no model: its Config does not derive from ModelConfig", hint=hint)
     _of_config[module.Config] = kind, name
     return module

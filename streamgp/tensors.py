@@ -123,6 +123,7 @@ class Due(NamedTuple):
         tail, alarm: (R,) probability of a truth as far out, NaN beyond one step ahead, and kind of alarm
             (`forecasting.alarms.Verdicts`); None where nobody asked.
         whole: (N,) codes of the series of the windows x; None where nobody asks for them.
+        aged: (R,) whether the target was not known at the row of the forecast; None: it was.
     """
 
     series: Tensor
@@ -140,6 +141,7 @@ class Due(NamedTuple):
     tail: Tensor | None = None
     alarm: Tensor | None = None
     whole: Tensor | None = None
+    aged: Tensor | None = None
 
     @property
     def parameters(self) -> Tensor:
@@ -164,6 +166,11 @@ class Model(nn.Module, ABC):
     """The one class of distribution that `predict` returns."""
     context: bool = True
     """Whether it looks at `Inputs.context`: where it does not, windows need none."""
+
+    @property
+    def above_linear(self) -> Model | None:
+        """The part of it that learns what `linear` leaves, where one learns inside it; it needs no context."""
+        return None
 
     @abstractmethod
     def predict(self, x: Inputs) -> Predictive:

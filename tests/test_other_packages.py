@@ -41,10 +41,9 @@ def build(config, dims):
 MODEL = '''
 """Lazy: says the last value."""
 from streamgp.models import persistence
-from pydantic import BaseModel, ConfigDict
+from streamgp.model_config import ModelConfig
 
-class Config(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Config(ModelConfig):
     memory: float | None = None
 
 def build(config, shape):

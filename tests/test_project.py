@@ -15,6 +15,7 @@ import pytest
 
 import streamgp
 from streamgp import registry
+from streamgp.forecasting.metrics import METRICS
 from tests.needs import needs
 
 ROOT = Path(__file__).parents[1]
@@ -82,6 +83,11 @@ def test_links_between_pages_lead_somewhere() -> None:
 def test_a_page_lists_every_model() -> None:
     page = (ROOT / "docs" / "guides" / "models.md").read_text()
     assert [name for name in registry.names("models") if f"`{name}`" not in page] == []
+
+
+def test_a_page_explains_every_score() -> None:
+    pages = "".join((ROOT / "docs" / "guides" / page).read_text() for page in ("metrics.md", "binary.md"))
+    assert [metric.name for metric in METRICS if f"`{metric.name}`" not in pages] == []
 
 
 def test_the_notation_table_names_things_that_exist() -> None:

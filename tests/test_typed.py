@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,11 @@ MISTAKES = {
     "levels=[95])": 'levels="95%")',
     "made.left_out + 1": "made.leftout + 1",
 }
+
+
+def test_options_are_typed_as_the_flags_are_declared() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "make_options.py"))
+    assert made["FILE"].read_text("utf-8") == made["render"](), "python docs/make_options.py"
 
 
 def checked(script: Path) -> list[str]:

@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from streamgp.forecasting import metrics
+from streamgp.forecasting.metrics import Place
 from streamgp_cli._log import say, structured
 from streamgp_cli._output import print_pairs, print_table, shown
-
-_SCORES = ("rmse", "mae", "mase", "calibrated_crps", "crps", "nlpd")
-_OUTCOMES = ("log_loss", "brier", "accuracy", "calibration_error", "base_rate")
-_HEADS = {"crps": "raw crps", "nlpd": "raw nlpd"}
-"""Scores of the model's own distribution, before calibration."""
 
 
 def print_summary(found: dict[str, Any]) -> None:
     """The scores, the bands, the steps ahead, and where everything is."""
     binary = "log_loss" in found
-    scores = _OUTCOMES if binary else _SCORES
-    print_table(["scored", *map(_head, scores)], [[shown(found["scored"]), *(found[name] for name in scores)]])
+    scores = metrics.shown(Place.SUMMARY, binary)
+    print_table(["scored", *map(metrics.title, scores)], [[shown(found["scored"]), *(found[name] for name in scores)]])
     levels = found.get("coverage") or {}
     if found["scored"] and binary:
         keys = ("probability", "frequency", "forecasts")
         bins = [[shown(one[key]) for key in keys] for one in found["reliability"]]
         print_table(["probability of 1", "share of ones", "forecasts"], bins)
-        _print_steps(found.get("steps") or [], _OUTCOMES[:4], [])
+        _print_steps(found.get("steps") or [], metrics.shown(Place.STEPS, binary), [])
     elif found["scored"]:
         columns = ["band", "coverage", "uncalibrated", "width"]
         rows = [
@@ -32,7 +29,7 @@ def print_summary(found: dict[str, Any]) -> None:
             for level in levels
         ]
         print_table(columns, rows)
-        _print_steps(found.get("steps") or [], ("rmse", "mae", "calibrated_crps"), list(levels)[-1:])
+        _print_steps(found.get("steps") or [], metrics.shown(Place.STEPS), list(levels)[-1:])
     if simulated := found.get("simulation"):
         _print_steps(simulated["steps"], ("rmse", "raw_rmse", "persistence_rmse"), list(levels)[-1:], "step simulated")
     seconds = found.get("seconds") or {}
@@ -72,10 +69,6 @@ def print_summary(found: dict[str, Any]) -> None:
             say("warning", warning)
         else:
             print(f"note: {warning}")
-
-
-def _head(score: str) -> str:
-    return _HEADS.get(score, score.replace("_", " "))
 
 
 def _learned(name: str, kind: str) -> str:
@@ -118,7 +111,7 @@ def _print_steps(
     if len(steps) < 2:
         return
     picked = sorted({0, len(steps) // 4 - 1, len(steps) // 2 - 1, 3 * len(steps) // 4 - 1, len(steps) - 1} - {-1})
-    columns = [first, *map(_head, scores), *(f"coverage {level} %" for level in levels)]
+    columns = [first, *map(metrics.title, scores), *(f"coverage {level} %" for level in levels)]
     rows = [
         [str(steps[at]["step"]), *(steps[at][name] for name in scores)]
         + [(steps[at].get("coverage") or {}).get(level) for level in levels]

@@ -64,24 +64,18 @@ def compare(given: Given[CompareConfig], json: AsJson = False) -> None:
 
 def _print(made: Comparison, asked: list[str]) -> None:
     """The scores of each model, and how sure the differences are. `asked`: names of the models that were asked for."""
+    from streamgp.forecasting import metrics
+    from streamgp.forecasting.metrics import Place
+    from streamgp.forecasting.metrics import shown as shown_at
     from streamgp_cli._output import print_pairs, print_table, shown
 
     whole = made.scores.filter(by="all")
     level = [name.removeprefix("coverage_") for name in whole.columns if name.startswith("coverage_")][-1:]
-    names = [
-        "rmse",
-        "mae",
-        "mase",
-        "calibrated_crps",
-        "pinball",
-        "nlpd",
-        "log_loss",
-        *(f"coverage_{one}" for one in level),
-    ]
-    names += [*(f"width_{one}" for one in level), "cpu_seconds", "rows_per_second", "state_mb"]
+    names = [*shown_at(Place.COMPARISON), *shown_at(Place.COMPARISON, binary=True)]
+    names += [f"{band}_{one}" for band in shown_at(Place.COMPARISON, bands=True) for one in level]
+    names += ["cpu_seconds", "rows_per_second", "state_mb"]
     names = [name for name in names if name in whole.columns and whole[name].is_not_null().any()]
-    heads = [name.replace("_", " ") + (" %" if name[-1:].isdigit() else "") for name in names]
-    heads = ["raw nlpd" if head == "nlpd" else head for head in heads]
+    heads = [metrics.title(name) + (" %" if name[-1:].isdigit() else "") for name in names]
     title = f"{made.cells:,} forecasts that every model made"
     if made.against not in asked:
         title += f"; {made.against} was added as the baseline, --against NAME takes another"

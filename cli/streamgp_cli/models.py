@@ -12,6 +12,8 @@ from streamgp_cli.options import AsJson, Debug
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from streamgp.model_config import ModelConfig
+
 PARTS = ("kernels", "features", "likelihoods", "encoders", "solvers")
 """Kinds of parts with options of their own, which are listed once and not with every model."""
 
@@ -78,10 +80,9 @@ def _config(kind: str, part: str) -> type[BaseModel]:
     return config
 
 
-def few_of(config: type[BaseModel]) -> tuple[str, ...]:
+def few_of(config: type[ModelConfig]) -> tuple[str, ...]:
     """The options that matter first: those that the Config names, else its first ten."""
-    named: tuple[str, ...] | None = getattr(config, "few", None)
-    return tuple(list(config.model_fields)[:10]) if named is None else named
+    return config.few or tuple(list(config.model_fields)[:10])
 
 
 def _descriptions() -> list[tuple[str, str]]:

@@ -142,6 +142,6 @@ print(json.dumps(kept | {"alarms": [one["y"] for one in alarms], "coverage": sco
 # %% [markdown]
 # ## Next
 #
-# - Beyond this machine, `--host 0.0.0.0` asks clients for a token; `compose.yaml` has the services as containers.
+# - Beyond this machine, `--host 0.0.0.0` asks clients for a token; [recipes](../guides/recipes.md) have containers.
 # - [Serve](../guides/serve.md) has all requests and limits, [alarms](../guides/alarms.md) what is raised when.
 # - [Operations](../guides/operations.md): cron, killed runs, the registry.

@@ -30,11 +30,11 @@ from torch import Tensor
 
 from streamgp.base import Json, Stateful
 from streamgp.errors import CheckpointError, ServiceError, StateError, StreamgpError
-from streamgp.windows.fitting import Flat, check_fits
+from streamgp.windows.fitting import check_fits
 from streamgp_data import remote
 from streamgp_data.disk import load_file, memory_at_hand, store_file, sync
 
-FORMAT = 9
+FORMAT = 1
 KEEP = 2
 """Checkpoints that stay: the newest, and the one before it in case the newest is damaged."""
 
@@ -75,13 +75,6 @@ def fitting(what: str) -> Iterator[None]:
         ) from error
 
 
-def _check_fits(part: Stateful, tensors: dict[str, Tensor], rest: dict[str, Json], fresh: Flat, sizes: bool) -> None:
-    try:
-        check_fits(tensors, rest, fresh, sizes)
-    except ValueError:  # of an older version, perhaps, which the part has made its own
-        check_fits(*part.state(), fresh, sizes)
-
-
 @dataclass(frozen=True)
 class State:
     """The state of parts.
@@ -105,7 +98,7 @@ class State:
                 begun = part.state() if fresh and type(part).__module__.partition(".")[0] in _OWN else None
                 part.restore(tensors, rest)
                 if begun is not None:
-                    _check_fits(part, tensors, rest, begun, sizes=name == "windows")
+                    check_fits(tensors, rest, begun, sizes=name == "windows")
 
 
 @dataclass(frozen=True)
@@ -385,7 +378,7 @@ def _read(path: Path, warning: str) -> Saved:
             raise CheckpointError(f"{path} is damaged: its checksum is wrong")
         _check_body(body)
         tensors, rest = _parts(_decompressed(data, body["tensors_bytes"]), body["rest"])
-        sums = body.get("shards", {})
+        sums = body["shards"]
         shards = {name: load_file(path / f"{name}{_SHARD}", memory_at_hand()) for name in sums}
         if wrong := [name for name, shard in shards.items() if hashlib.sha256(shard).hexdigest() != sums[name]]:
             raise CheckpointError(f"{path} is damaged: the checksum of shard {wrong[0]} is wrong")
@@ -416,7 +409,7 @@ def _check_body(body: Any) -> None:
     if not isinstance(body.get("manifest"), dict):
         raise ValueError("its manifest is no object")
     _check_rest(body.get("rest"))
-    shards = body.get("shards", {})
+    shards = body.get("shards")
     if not isinstance(shards, dict) or not all(_SHARD_NAME.fullmatch(name) for name in shards):
         raise ValueError(f"its shards cannot be {_shown(shards)}")
 

@@ -1,8 +1,8 @@
 """Data files that carry the digest of their bytes in their name, so that damage is an error and never a number.
 
 A file is called `part-<first _seq>-<128 bits of its SHA-256>.parquet`. The name is in the log, survives the log's
-checkpoints, copies and moves, and needs no store beside it. Files with other names (a compaction by another program,
-a table of an older version) carry no digest and are read as they are.
+checkpoints, copies and moves, and needs no store beside it. Files with other names (a compaction by another program)
+carry no digest and are read as they are.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 from pydantic import BaseModel, ValidationError
@@ -16,6 +16,9 @@ from streamgp import choice, registry
 from streamgp.base import Fleet, Model, Shape
 from streamgp.errors import ServiceError, UsageError
 from streamgp.evidence.initial import Initial, one_start
+from streamgp.model_config import ModelConfig
+
+Options = TypeVar("Options", bound=BaseModel)
 
 
 def build_model(name: str, options: Mapping[str, Any], shape: Shape, device: torch.device, seed: int = 0) -> Model:
@@ -64,7 +67,7 @@ def build_fleet(name: str, options: Mapping[str, Any], shape: Shape, device: tor
     return found
 
 
-def model_settings(name: str, options: Mapping[str, Any]) -> BaseModel:
+def model_settings(name: str, options: Mapping[str, Any]) -> ModelConfig:
     """The model's Config with these options set.
 
     Where the default of a field is a part with options of its own, those that are not set again stay.
@@ -76,7 +79,8 @@ def model_settings(name: str, options: Mapping[str, Any]) -> BaseModel:
         >>> model_settings("svdgp", {"encoder": "mlp", "encoder.hidden": "8"}).encoder.hidden
         8
     """
-    return read_settings(registry.load("models", name).Config, options, f"see: streamgp models {name}", name)
+    config: type[ModelConfig] = registry.load("models", name).Config
+    return read_settings(config, options, f"see: streamgp models {name}", name)
 
 
 def with_kernel(name: str, options: Mapping[str, Any], initial: Initial) -> dict[str, Any]:
@@ -112,7 +116,7 @@ def check_one_start(name: str, options: Mapping[str, Any]) -> None:
         one_start(kernel)
 
 
-def read_settings(config: type[BaseModel], options: Mapping[str, Any], see: str, model: str = "") -> BaseModel:
+def read_settings(config: type[Options], options: Mapping[str, Any], see: str, model: str = "") -> Options:
     """A Config with these options set; see `model_settings`.
 
     Args:
@@ -136,7 +140,7 @@ def read_settings(config: type[BaseModel], options: Mapping[str, Any], see: str,
         raise _refused(error.errors()[0], config, see, given) from None
 
 
-def seeded(config: BaseModel, seed: int) -> BaseModel:
+def seeded(config: Options, seed: int) -> Options:
     """A Config in which every `seed` that was not set, its own or that of a part inside, is this one."""
     changed: dict[str, Any] = {}
     for key in type(config).model_fields:
@@ -170,10 +174,10 @@ def as_text(value: Any) -> str:
     """An option as it could be given on the command line, where it is read as it was.
 
     Example:
-        >>> as_text("mlp"), as_text(0.5), as_text(["linear", "matern"])
-        ('mlp', '0.5', '["linear", "matern"]')
+        >>> as_text("mlp"), as_text(0.5), as_text(["linear", "matern"]), as_text(None)
+        ('mlp', '0.5', '["linear", "matern"]', 'none')
     """
-    return json.dumps(value) if isinstance(value, list) else str(value)
+    return "none" if value is None else json.dumps(value) if isinstance(value, list | tuple) else str(value)
 
 
 def option_names(config: type[BaseModel]) -> list[str]:
@@ -227,28 +231,21 @@ def _place(given: dict[str, Any], path: list[str], value: Any, dotted: str, conf
 
 
 def _is_own_name(config: type[BaseModel], path: list[str], value: Any, dotted: str, model: str) -> bool:
-    """Whether this only repeats the name of a part that always stands there, such as the encoder of gp_gru.
+    """Whether this only repeats the name of a part that always stands there, such as the solver of wiski.
 
     Raises:
-        UsageError: it is the name of a part that cannot stand there.
+        UsageError: it is the name of another part of its kind.
     """
     path = path[:-1] if path[-1] == "name" and not choice.at(config, path) else path
     fields = choice.at(config, path)
-    chosen = next((mark for mark in map(choice.one_of, fields) if mark), None)
-    fixed = next((choice.default_of(field) for field in fields), None)
-    if not isinstance(value, str) or (chosen and not chosen.only) or not (chosen or isinstance(fixed, BaseModel)):
-        return False
+    fixed = next((choice.default_of(field) for field in fields if not choice.one_of(field)), None)
     kind, own = ["", *type(fixed).__module__.split(".")][-2:]
-    possible = chosen.only if chosen else (own,)
-    if kind not in registry.ROOMS or own not in registry.names(kind) or value not in registry.names(kind):
+    if not isinstance(value, str) or kind not in registry.ROOMS or own not in registry.names(kind):
         return False
-    if value not in possible:
-        alike = (other for other in registry.names("models") if other.startswith("gp_") == model.startswith("gp_"))
-        others = [other for other in alike if other.endswith(value)]
-        hint = f"the model {others[0]} has it" if others else f"see: streamgp models {model}"
-        own = " or ".join(possible)
-        raise UsageError(f"--set {dotted}: the {path[-1]} of {model} is {own}, and no other", hint=hint)
-    return not chosen
+    if value != own and value in registry.names(kind):
+        message = f"--set {dotted}: the {path[-1]} of {model} is {own}, and no other"
+        raise UsageError(message, hint=f"see: streamgp models {model}")
+    return value == own
 
 
 def _is_choice(config: type[BaseModel], path: list[str]) -> bool:

@@ -12,7 +12,7 @@ from streamgp.windows.rows import times
 from streamgp_data.checkpoint import Saved, fitting
 from streamgp_pipelines.config import CheckConfig
 from streamgp_pipelines.learning.curves import Curves, next_lap
-from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
+from streamgp_pipelines.learning.restored import moments_of, read_checkpoint, recipe_of
 from streamgp_pipelines.learning.tail import Tail
 
 AHEAD = 86_400
@@ -68,8 +68,7 @@ def _age(saved: Saved, config: CheckConfig, now: datetime) -> Finding:
         windows = [state.tensors["windows"] for state in saved.states() if "windows" in state.tensors]
         seen = [time for held in windows for time in held["ds"].numpy()[held["step"].numpy() >= 0].tolist()]
         if tail.rows is not None:  # rows behind the last full micro-batch
-            spec: Any = saved.manifest["spec"]
-            seen += times(tail.rows, str(spec["time"])).tolist()
+            seen += times(tail.rows, str(recipe_of(saved).spec.time)).tolist()
     if not seen:
         return Finding("age", None, config.max_age, config.max_age is not None, "no row was read")
     clock = now.astimezone().replace(tzinfo=None) if moments.zone is None else now.replace(tzinfo=None)
@@ -130,7 +129,7 @@ def _scores(saved: Saved, config: CheckConfig) -> list[Finding]:
 def _no_bands(saved: Saved, curves: Curves) -> str:
     """Why no point of the curves has a coverage."""
     about: dict[str, Any] = saved.manifest
-    if not about["calibration"]["levels"]:
+    if not recipe_of(saved).calibration.levels:
         return "this run has no bands"
     if about["fingerprint"]["mode"] != "online":
         return "only runs with --online have newest scores; the summary has the coverage of this one"

@@ -16,7 +16,7 @@ from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import SEQ, Table
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.pace import Pace
-from streamgp_pipelines.seasons import proposed
+from streamgp_pipelines.seasons import first_rows, proposed
 
 COLUMNS = 8
 """Columns whose seasons are looked for."""
@@ -106,7 +106,8 @@ def _seasons(table: Table) -> Json:
     kinds = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal)
     skipped = {table.meta.time, table.meta.series, SEQ}
     names = [f.name for f in table.schema if f.name not in skipped and any(kind(f.type) for kind in kinds)]
-    found: dict[str, Json] = {name: list(proposed(table, name)) for name in names[:COLUMNS]}
+    opening = first_rows(table, names[:COLUMNS])
+    found: dict[str, Json] = {name: list(proposed(opening, table.meta, name)) for name in names[:COLUMNS]}
     return {name: seasons for name, seasons in found.items() if seasons}
 
 

@@ -30,7 +30,7 @@ from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.forecasting.forecast import learner_of
 from streamgp_pipelines.health import others
 from streamgp_pipelines.learning.checkpointing import held, passed_over
-from streamgp_pipelines.learning.restored import read_checkpoint
+from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
 from streamgp_pipelines.learning.session import check_table
 from streamgp_pipelines.learning.tail import Tail
 
@@ -224,7 +224,7 @@ def _checkpoint(directory: Path, mend: bool) -> list[Finding]:
     about: dict[str, Any] = saved.manifest
     if about["streamgp"] != streamgp.__version__:
         found.append(Finding(of, "version", "note", f"written by streamgp {about['streamgp']}"))
-    found.append(_try(of, "model", f"{about['model']} is restored", lambda: learner_of(saved)))
+    found.append(_try(of, "model", f"{recipe_of(saved).model} is restored", lambda: learner_of(saved)))
     found.append(_its_table(of, saved))
     found += _half_written(directory, mend)
     return [*found, _disk(directory)]

@@ -431,7 +431,7 @@ class Forecaster(Shown):
             reader.begin_with(self._arrivals.resolved(fresh))
             session = open_session(self._config, reader.table)
             self._learner, self._warnings = session.learner, [*session.warnings, *reader.notes]
-            about = manifest(session.config, session.learner, reader.table, session.options, {})
+            about = manifest(session.learner, reader.table, session.options, {})
             self._about = about | {"fitted": False}
         self._reader = reader
         reader.forget()
@@ -474,7 +474,7 @@ class Forecaster(Shown):
     def _raised(self, due: Due) -> pl.DataFrame:
         learner, about = self._ready(), self._about
         moments: Any = about["moments"]
-        naming = Naming(str(about["model"]), learner.calibration, Moments(**moments), alarms=True)
+        naming = Naming(learner.recipe.model, learner.calibration, Moments(**moments), alarms=True)
         return alarms_of(due, learner.windows.names, naming, learner.windows.shape)
 
     def _ready(self) -> Learner:

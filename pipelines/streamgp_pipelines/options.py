@@ -71,6 +71,9 @@ def _with_option(name: str) -> str:
     return ", ".join(having[:3]) + (", ..." if len(having) > 3 else "")
 
 
+# What follows is written by docs/make_options.py from the settings.
+
+
 class RunOptions(TypedDict, total=False):
     """What `train` and `compare` share."""
 
@@ -88,6 +91,9 @@ class RunOptions(TypedDict, total=False):
     experiment: str
     tracking_uri: str | None
     max_memory: str | int | None
+    engine: Literal["local", "ray"]
+    workers: int | None
+    address: str | None
     level: Numbers
     quantiles: Numbers
     point: Literal["mean", "median"]
@@ -102,14 +108,19 @@ class RunOptions(TypedDict, total=False):
     max_rows: int | None
     checkpoint_every: int
     fresh: bool
-    engine: Literal["local", "ray"]
-    workers: int | None
-    address: str | None
 
 
 class TrainOptions(RunOptions, total=False):
     """Of `fit_stream`."""
 
+    unit: Names
+    columns: Names
+    topic: str | None
+    message_schema: str | Path | None
+    message: str | None
+    linger: float
+    source: str | None
+    format: str | None
     model: str
     set: Mapping[str, OptionValue]
     init: str | Path | None
@@ -118,22 +129,14 @@ class TrainOptions(RunOptions, total=False):
     fleet: bool
     follow: bool
     metrics: str | None
-    source: str | None
-    format: str | None
-    unit: Names
-    columns: Names
-    topic: str | None
-    message_schema: str | Path | None
-    message: str | None
-    linger: float
-    durable: bool
     epochs: int | None
     sample: int | None
     time_budget: str | float | None
     checkpoint: str | Path
+    durable: bool
     predictions: str | Path | None
-    alarms: str | Path | None
     alarm_rate: float | None
+    alarms: str | Path | None
     on_alarm: str | None
 
 

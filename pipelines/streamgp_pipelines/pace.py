@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamgp_data.table import Table, TableMeta
+from streamgp_data.table import TableMeta
 
 _CAP = 1 << 16
 """Distinct intervals that are counted; beyond them the commonest so far are kept."""
@@ -39,17 +39,6 @@ class Pace:
         self.series: dict[Any, int] = {}
         self._newest: dict[int, int] = {}
         self._counts: Counter[tuple[int, int]] = Counter()  # of (series, interval)
-
-    @classmethod
-    def of(cls, table: Table) -> Pace:
-        """That of a table with a time column; one pass over it."""
-        meta, pace = table.meta, cls()
-        assert meta.time is not None
-        names = (meta.time,) if meta.series is None else (meta.time, meta.series)
-        for chunk in table.read({}, names):
-            times = chunk.rows.column(meta.time).cast(pa.int64()).to_numpy()
-            pace.add(times, None if meta.series is None else chunk.rows.column(meta.series))
-        return pace
 
     def add(self, times: NDArray[np.int64], series: pa.Array[Any] | None) -> None:
         """Count the next rows, in the order of the table.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +12,7 @@ from streamgp.windows import seasons
 from streamgp.windows.calendar import Floats, Ints
 from streamgp.windows.rows import times
 from streamgp_data.batches import together
-from streamgp_data.table import Table
+from streamgp_data.table import Table, TableMeta
 
 MOST = 0.8
 """Share of the rows that follow each other at one interval, for it to be that of the table."""
@@ -18,35 +20,43 @@ ROWS = 20_000
 """Rows of the table that are looked at: seasons do not change with what comes later."""
 
 
-def proposed(table: Table, target: str) -> tuple[int, ...]:
-    """Rows in each season of a target: those of the table's clock, or what the first rows of its first series show."""
-    when, values = _first_rows(table, target)
-    clock = seasons.of_clock(table.meta.every_ns or _interval(when), len(values))
-    return clock or seasons.propose(_even(when, values, table.meta.every_ns))
+def proposed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
+    """Rows in each season of a target: those of the table's clock, or what the first rows of its first series show.
+
+    Args:
+        opening: the first rows of the table (`first_rows`).
+        meta: of the table.
+        target: its column.
+    """
+    when, values = _first_series(opening, meta, target)
+    clock = seasons.of_clock(meta.every_ns or _interval(when), len(values))
+    return clock or seasons.propose(_even(when, values, meta.every_ns))
 
 
-def confirmed(table: Table, target: str) -> tuple[int, ...]:
-    """Rows in each season of the table's clock, where the first rows of a target show a season too."""
-    when, values = _first_rows(table, target)
-    shown = seasons.propose(_even(when, values, table.meta.every_ns))
-    return seasons.of_clock(table.meta.every_ns or _interval(when), len(values)) if shown else ()
+def confirmed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
+    """Rows in each season of the table's clock, where the first rows of a target show a season too; as `proposed`."""
+    when, values = _first_series(opening, meta, target)
+    shown = seasons.propose(_even(when, values, meta.every_ns))
+    return seasons.of_clock(meta.every_ns or _interval(when), len(values)) if shown else ()
 
 
-def _first_rows(table: Table, target: str) -> tuple[Ints, Floats]:
-    """Times and values of a target, of the first series; none of a table without time, or without the target."""
-    meta, nothing = table.meta, (np.zeros(0, np.int64), np.zeros(0))
-    if meta.time is None or target not in table.schema.names:
-        return nothing
-    columns = [name for name in (meta.time, meta.series, target) if name]
-    parts, seen = [], 0
+def first_rows(table: Table, targets: Sequence[str]) -> pa.RecordBatch | None:
+    """Time, series and targets of the first `ROWS` rows of a table; None where it has none."""
+    columns = [name for name in (table.meta.time, table.meta.series, *targets) if name]
+    parts, seen = list[pa.RecordBatch](), 0
     for chunk in table.read({}, columns, ROWS):
         parts.append(chunk.rows.slice(0, ROWS - seen))
         seen += parts[-1].num_rows
         if seen >= ROWS:
             break
-    if not seen:
-        return nothing
-    rows = together(parts)
+    return together(parts) if seen else None
+
+
+def _first_series(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[Ints, Floats]:
+    """Times and values of a target, of the first series; none of a table without time, or without the target."""
+    if opening is None or meta.time is None or target not in opening.schema.names:
+        return np.zeros(0, np.int64), np.zeros(0)
+    rows = opening.slice(0, ROWS)
     if meta.series is not None:
         first = rows.column(meta.series)[0]
         rows = rows.filter(pc.equal(rows.column(meta.series), first))

@@ -54,9 +54,15 @@ class Shown:
             options = {"horizon": config.horizon, "season": config.season, "every": every, "model": config.model}
         else:  # it was loaded
             assert self._learner is not None
-            spec = self._learner.windows.spec
+            recipe = self._learner.recipe
+            spec = recipe.spec
             targets, every = spec.targets, None if spec.every_ns is None else written(spec.every_ns)
-            options = {"horizon": spec.horizon, "season": spec.seasons, "every": every, "model": self._about["model"]}
+            options = {
+                "horizon": spec.horizon,
+                "season": spec.seasons,
+                "every": every,
+                "model": recipe.model,
+            }
         found = {"target": repr(_one(targets))}
         return found | {name: f"{name}={_one(value)!r}" for name, value in options.items() if value not in (None, ())}
 

@@ -10,13 +10,6 @@ from streamgp_pipelines.describe import describe_table
 from streamgp_pipelines.ingestion.look import describe_file
 
 _SHOWN = (
-    "model",
-    "set",
-    "calibration",
-    "seed",
-    "batch",
-    "warmup",
-    "spec",
     "table",
     "offset",
     "device",
@@ -55,7 +48,7 @@ def describe_checkpoint(directory: Path, strict: bool = False) -> dict[str, Json
     """
     from streamgp_data.remote import shown  # these import torch, which a table does not need
     from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
-    from streamgp_pipelines.learning.restored import read_checkpoint
+    from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
 
     saved = read_checkpoint(directory)
     if strict:
@@ -65,7 +58,10 @@ def describe_checkpoint(directory: Path, strict: bool = False) -> dict[str, Json
         for name, tensors in state.tensors.items():
             size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) / 1e6
             parts[name] = parts.get(name, 0.0) + size
-    about = {name: saved.manifest[name] for name in _SHOWN if name in saved.manifest}
+    made = recipe_of(saved)
+    about = made.to_json()
+    about |= {"set": about.pop("options"), "batch": made.schedule.batch, "warmup": made.schedule.warmup}
+    about |= {name: saved.manifest[name] for name in _SHOWN}
     return {
         "checkpoint": f"{shown(saved.path.parent)}/{saved.path.name}",
         "rows": saved.rows,

@@ -25,9 +25,8 @@ from streamgp.base import FLOAT, Json, Model, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.thinned import Hyper
 from streamgp.kernels import Kernel, Tied
+from streamgp.model_config import ModelConfig, models_with
 
-TAKERS = ("exact", "finite_rkhs", "gp_gru", "gp_lstm", "gp_narx", "gp_rnn", "qsgp", "rvm", "svdgp", "svgp")
-"""Models that can start from hyper-parameters; the contract tests hold this list against the models."""
 RADIAL = ("squared_exponential", "matern", "rational_quadratic")
 
 
@@ -179,20 +178,21 @@ class TakesInitial(Protocol):
         """
 
 
-def initialise(model: Model, name: str, initial: Initial) -> None:
+def initialise(model: Model, name: str, config: ModelConfig, initial: Initial) -> None:
     """Let a model start from hyper-parameters.
 
     Args:
         model: before its first fit or update.
         name: of the model.
+        config: its options.
         initial: the hyper-parameters.
 
     Raises:
         UsageError: it has none of this kind, or they do not fit it.
     """
-    if name not in TAKERS or not isinstance(model, TakesInitial):
-        why = getattr(model, "untuned", "has no kernel, and so no hyper-parameters to start from")
-        raise UsageError(f"{name} {why}", hint=f"models that start from a file: {', '.join(TAKERS)}")
+    if config.untuned or not isinstance(model, TakesInitial):
+        instead = f"models that start from a file: {', '.join(models_with('tuned'))}"
+        raise UsageError(f"{name} {config.untuned or 'takes no hyper-parameters'}", hint=instead)
     model.initialise(initial)
 
 

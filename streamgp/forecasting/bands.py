@@ -22,6 +22,8 @@ Where there is no cycle, there is a second set of histograms, used while its den
 where the last value y₀ lies beside the point, origins at a mass apart, and their errors have another centre, point +
 (y₀ − point)/(1 + (h·slope/(STEADY·s))²): the last value, the less the target is moving.
 
+A forecast from targets that were last known some rows ago is wider (`outages`), and nothing is learned from it.
+
 A cycle is the period of the phases (`Bands`, argument `period`) up to LONGEST rows, and at least the longest of 24 rows
 and the horizon. v follows the truths row by row: a question sees every truth that is known at its row. θ, a, q and the
 trackers move once a micro-batch.
@@ -52,6 +54,7 @@ from streamgp.forecasting.error_shape import (
 )
 from streamgp.forecasting.lanes import Lanes, whole
 from streamgp.forecasting.masses import Course, Masses
+from streamgp.forecasting.outages import Outages
 from streamgp.forecasting.quantiles import below, crps, hits_at
 from streamgp.forecasting.volatility import JUMP, TINY, Errors, Volatility
 
@@ -97,6 +100,7 @@ class Questions(NamedTuple):
         issued: the raw distributions, (N, T).
         reference: (N, T) a naive forecast; NaN where there is none.
         past: (N, L, O) the newest values of the targets; where it is None, masses are not looked for.
+        age: (N, O) steps since each target was last known; None: they all are.
     """
 
     series: Tensor
@@ -105,6 +109,7 @@ class Questions(NamedTuple):
     issued: Predictive
     reference: Tensor
     past: Tensor | None = None
+    age: Tensor | None = None
 
 
 class Issued(NamedTuple):
@@ -175,6 +180,7 @@ class Bands(Volatility):
         self._tracked = STATES if self.period == 1 else self._phases
         self._off = np.zeros((units, self._tracked + 1, len(self.probabilities)))  # trackers; the last is that of all
         self._masses = Masses(units, horizon)
+        self.outages = Outages(shape, apart)
 
     def issue(self, asked: Questions, errors: Errors) -> Issued:
         """Learn the volatility from errors that are known now, row by row, and issue: a question sees the errors of
@@ -204,10 +210,25 @@ class Bands(Volatility):
         self._errors, self._raw, self._latest, self._steps = kept
         return issued.quantiles
 
+    def wider(self, series: Tensor, age: Tensor) -> Tensor:
+        """(N, T) what the spreads of forecasts of these series (N,) are multiplied by; age: (N, O), see `outages`."""
+        codes = series.numpy()
+        if not bool((age > 0).any()):
+            return torch.ones(len(age), self.shape.columns, dtype=FLOAT)
+        self._reserve(codes)
+        lanes = self._lanes(codes)
+        return self.outages.wider(series, age, self._profile(lanes.own)[lanes.at])
+
+    def follow(self, series: Tensor, y: Tensor, seasonal: Tensor) -> None:
+        """Learn what the last season is worth: truths (R, O) of these series, and those a season before."""
+        if len(self.probabilities):
+            self.outages.follow(series, y, seasonal)
+
     def update(self, due: Due) -> None:
         """Learn scale and shape from truths that have arrived."""
         if not len(due.y) or not len(self.probabilities):
             return
+        self.outages.learn(due)
         outputs, horizon, columns = self.shape.outputs, self.shape.horizon, self.shape.columns
         column, features, series = due.column.numpy(), due.features.numpy(), due.series.numpy()
         lanes = self._lanes(series)
@@ -333,6 +354,9 @@ class Bands(Volatility):
             both = np.concatenate([plain[..., judged], mixed[..., judged]], -1)
             beside[0][:, n, o] = np.moveaxis(both, -1, 0).clip(self.lower, self.upper)
             quantiles[n, o] = np.where(self._earned(units[v])[group, state[n, o], None], mixed, plain)
+        if asked.age is not None and bool((asked.age > 0).any()):
+            wider = self.outages.wider(asked.series, asked.age, self._profile(lanes.own)[lanes.at])
+            quantiles = mean[..., None] + (quantiles - mean[..., None]) * wider.numpy().reshape(*mean.shape, 1)
         quantiles = quantiles.clip(self.lower, self.upper)
         features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, phase]
         alone = ~self._split[units][unit][..., None]
@@ -482,7 +506,8 @@ class Bands(Volatility):
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}
-        parts: dict[str, Stateful] = {"masses": self._masses, **dict(zip(SHAPES, self._shapes, strict=False))}
+        parts: dict[str, Stateful] = {"masses": self._masses, "outages": self.outages}
+        parts |= dict(zip(SHAPES, self._shapes, strict=False))
         for part, held in parts.items():
             tensors |= {f"{part}.{name}": tensor for name, tensor in held.state()[0].items()}
         return tensors, {}
@@ -495,6 +520,7 @@ class Bands(Volatility):
         for name in _STATE:
             setattr(self, f"_{name}", of[""][name].numpy().copy())
         self._masses.restore(of["masses"], {})
+        self.outages.restore(of["outages"], {})
         self._shapes = [copy.deepcopy(self._shapes[0]) for part in SHAPES if part in of]
         for part, shape in zip(SHAPES, self._shapes, strict=False):
             shape.restore(of[part], {})

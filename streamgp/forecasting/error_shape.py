@@ -292,8 +292,6 @@ class ErrorShape:
             raise ValueError(f"histograms are {tuple(tensors['counts'].shape[1:])}, not {self._counts.shape[1:]}")
         for name in _STATE:
             setattr(self, f"_{name}", tensors[name].numpy().copy())
-        if self._phases > 1:  # older checkpoints have these too
-            self._beside = self._beside[..., :0].copy()
         if not self._beside.shape[-1] and bool((self._ahead > MARGIN).any()):
             raise ValueError("the second histograms are ahead, and there are none")
 

@@ -19,6 +19,7 @@ Probabilities of outcomes 0 and 1 have those of `outcomes` beside them, and no b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import cast
 
 import numpy as np
@@ -26,17 +27,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamgp.base import Due, Json, Predictive, Shape
+from streamgp.base import Due, Json, Shape
 from streamgp.forecasting import outcomes
 from streamgp.forecasting.bands import PHASE
-from streamgp.forecasting.calibration import DECILES, Calibration
+from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.lanes import whole
+from streamgp.forecasting.metrics import METRICS, Kind
 from streamgp.forecasting.outliers import Largest, Outliers
-from streamgp.forecasting.quantiles import crps, pinball
+from streamgp.forecasting.scored import Scored
 
-_POINT = ("rows", "square", "absolute", "nlpd", "crps")
-_QUANTILE = ("calibrated_crps", "pinball", "raw_pinball")
-_BAND = ("coverage", "raw_coverage", "width", "raw_width", "interval_score", "raw_interval_score")
+_ORDER = (Kind.POINT, Kind.QUANTILES, Kind.BAND)
+"""Of the sums that are kept."""
 _SUMS = ("sums", "before", "naive", "own", "own_before", "phases", "series", "blocks", "past", "past_before")
 _BY_SERIES = ("naive", "own", "own_before", "series")
 _LARGEST = ("squares", "places")
@@ -76,8 +77,12 @@ class Scores:
     def __init__(self, shape: Shape, calibration: Calibration, binary: bool = False, period: int = 1) -> None:
         self.shape, self.calibration, self.binary, self.period = shape, calibration, binary, period
         self.levels = () if calibration.none else calibration.levels
-        self._names = _POINT if calibration.none else _POINT + _QUANTILE
-        count = len(self._names) + len(_BAND) * len(self.levels) + outcomes.ROWS * binary
+        kinds = _ORDER[:1] if calibration.none else _ORDER
+        self._means = [one for kind in kinds for one in METRICS if one.kind is kind and one.value is not None]
+        sizes = [len(self.levels) if one.kind is Kind.BAND else 1 for one in self._means]
+        ends = list(accumulate([1, *sizes]))  # the first sum counts the forecasts
+        self._rows = {one.name: slice(*pair) for one, pair in zip(self._means, pairwise(ends), strict=True)}
+        count = ends[-1] + outcomes.ROWS * binary
         self._sums = np.zeros((count, shape.columns))  # (M, T)
         self._before = np.zeros((count, shape.columns))  # (M, T) at the last lap
         self._naive = np.zeros((0, 2, shape.outputs))  # (S, 2, O) sum and count of |y[t] − y[t−S]|
@@ -123,50 +128,23 @@ class Scores:
         series, position, features = due.series, due.position, due.features
         if not len(y):
             return
-        truth = y[:, None]
         error = y - self.calibration.of(issued.mean[:, 0], quantiles)
-        point = [torch.ones_like(y), error.square(), error.abs()]
-        parts = [torch.stack([*point, -issued.log_prob(truth)[:, 0], issued.crps(truth)[:, 0]])]
+        scored = Scored(y, error, self.calibration.probabilities, quantiles, self.levels, issued)
+        parts = [torch.ones_like(y)[None]]
+        parts += [one.value(scored).reshape(-1, len(y)) for one in self._means if one.value is not None]
         if self.levels:
-            low, high = (quantiles[at] for at in self.calibration.ends())  # (K, R)
-            parts += self._of_quantiles(issued, quantiles, y, low, high)
-            self._count((y >= low) & (y <= high), series, position, features)
+            self._count((y >= scored.low) & (y <= scored.high), series, position, features)
         if self.binary:
-            parts.append(outcomes.values(issued, truth)[..., 0])
+            parts.append(outcomes.values(issued, y[:, None])[..., 0])
         values = torch.cat(parts).numpy()  # (M, R)
         where = column.numpy()
         self._sums += _by_column(values, where, self.shape.columns)
         code = series.numpy()
-        self._largest.add(code, due.ds.numpy(), where // self.shape.horizon, values[1])
+        square, absolute = (values[self._rows[name].start] for name in ("rmse", "mae"))
+        self._largest.add(code, due.ds.numpy(), where // self.shape.horizon, square)
         self._own = _room(self._own, code)
-        for at, row in enumerate(values[[0, 2]]):
+        for at, row in enumerate((values[0], absolute)):
             np.add.at(self._own.reshape(-1), (2 * code + at) * self.shape.columns + where, row)
-
-    def _of_quantiles(
-        self, issued: Predictive, quantiles: Tensor, y: Tensor, low: Tensor, high: Tensor
-    ) -> list[Tensor]:
-        """The sums of `_QUANTILE` and `_BAND`; low, high: (K, R)."""
-        known = self.calibration.probabilities
-        deciles = torch.tensor(DECILES, dtype=y.dtype)
-        percent = torch.tensor(self.levels, dtype=y.dtype)[:, None] / 100
-        raw = issued.quantile(torch.cat([deciles, 0.5 - percent[:, 0] / 2, 0.5 + percent[:, 0] / 2]))[..., 0]
-        raw_low, raw_high = raw[len(DECILES) :].chunk(2)
-        own = pinball(torch.tensor(known, dtype=y.dtype), quantiles, y)  # (Q, R)
-        deciles_lost = own[[known.index(p) for p in DECILES]].mean(0), pinball(deciles, raw[: len(DECILES)], y).mean(0)
-
-        def score(low: Tensor, high: Tensor) -> Tensor:
-            outside = (low - y).clamp(min=0) + (y - high).clamp(min=0)
-            return high - low + 2 / (1 - percent) * outside
-
-        return [
-            torch.stack([crps(known, quantiles, y, own), *deciles_lost]),
-            ((y >= low) & (y <= high)).to(y.dtype),
-            ((y >= raw_low) & (y <= raw_high)).to(y.dtype),
-            high - low,
-            raw_high - raw_low,
-            score(low, high),
-            score(raw_low, raw_high),
-        ]
 
     def _count(self, inside: Tensor, series: Tensor, position: Tensor, features: Tensor) -> None:
         """Coverage by place in the cycle, series and piece of the stream. inside: (K, R)."""
@@ -263,7 +241,8 @@ class Scores:
 
     def outliers(self) -> dict[str, Outliers]:
         """By target, the few truths that decide its RMSE, where there are such."""
-        rows, square, absolute = self._sums[:3].reshape(3, self.shape.outputs, self.shape.horizon).sum(2).tolist()
+        kept = self._sums[[0, self._rows["rmse"].start, self._rows["mae"].start]]
+        rows, square, absolute = kept.reshape(3, self.shape.outputs, self.shape.horizon).sum(2).tolist()
         found = {
             name: self._largest.outliers(at, rows[at], square[at], absolute[at])
             for at, name in enumerate(self.shape.targets)
@@ -353,22 +332,20 @@ class Scores:
     ) -> dict[str, Json]:
         total = sums[:, columns].sum(1)
         rows = float(total[0])
-        mean = [value / rows if rows else None for value in total[1:].tolist()]
-        square, absolute, nlpd, crps = mean[:4]
-        figures: dict[str, Json] = {
-            "scored": int(rows),
-            "rmse": None if square is None else square**0.5,
-            "mae": absolute,
-            "nlpd": nlpd,
-            "crps": crps,
-            "mase": self._mase(own, columns),
-        }
-        figures |= dict(zip(self._names[len(_POINT) :], mean[len(_POINT) - 1 :], strict=False))
-        for at, name in enumerate(_BAND):
-            part = mean[len(self._names) - 1 + at * len(self.levels) :]
-            figures[name] = {f"{level:g}": value for level, value in zip(self.levels, part, strict=False)}
+        mean = [value / rows if rows else None for value in total.tolist()]
+        figures: dict[str, Json] = {"scored": int(rows)}
+        for one in METRICS:
+            if one.name == "mase":
+                figures["mase"] = self._mase(own, columns)
+            elif one.name in self._rows:
+                found = mean[self._rows[one.name]]
+                found = [value if value is None or not one.root else value**0.5 for value in found]
+                by_level: dict[str, Json] = {f"{level:g}": v for level, v in zip(self.levels, found, strict=False)}
+                figures[one.name] = by_level if one.kind is Kind.BAND else found[0]
+            elif one.kind is Kind.BAND:
+                figures[one.name] = {}
         if self.binary:
-            figures |= outcomes.figures(total[-outcomes.ROWS :], rows, nlpd, crps)
+            figures |= outcomes.figures(total[-outcomes.ROWS :], rows, figures["nlpd"], figures["crps"])
         return figures
 
     def _reliability(self, sums: NDArray[np.float64], columns: NDArray[np.int64]) -> Json:

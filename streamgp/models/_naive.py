@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Step
+from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.model_config import NUMBER, ModelConfig
 from streamgp.online.inputs import reporting, usable
 from streamgp.online.reference import Reference
 from streamgp.online.variance import random_walk_variance
@@ -15,6 +18,19 @@ from streamgp.predictives.gaussian import Gaussian
 
 PRIOR_ROWS = 1.0
 """How many rows the random-walk prior of the variance counts for."""
+
+
+class NaiveConfig(ModelConfig):
+    """Options of a naive forecast."""
+
+    baseline: ClassVar[bool] = True
+
+    memory: float | None = Field(
+        None, gt=0, description="rows after which a squared error counts 1/e in the variance; none never forgets"
+    )
+
+    def bytes_of(self, shape: Shape) -> int:
+        return 2 * shape.columns * NUMBER
 
 
 class Naive(Model):

@@ -19,18 +19,21 @@ windows; nothing is done row by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from streamgp.base import Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.mixing.mixer import Mixer, forgetting
+from streamgp.model_config import ModelConfig
 from streamgp.models import linear
 from streamgp.models.linear import Linear
+from streamgp.models.linear.hinges import KNOTS
 from streamgp.online.inputs import plausible, reporting, usable_rows
 from streamgp.online.state import Parts, gather, scatter
 from streamgp.online.variance import random_walk_variance
@@ -40,12 +43,20 @@ CHUNK = 256
 """Windows that are forecast before they are learned, in `fit`."""
 
 
-class Config(BaseModel):
-    """What can be set."""
+class Config(ModelConfig):
+    """Options of the iterated regression."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    baseline: ClassVar[bool] = True
 
     memory: float | None = Field(None, gt=0, description="rows after which a row counts 1/e; none never forgets")
+
+    def functions(self, shape: Shape) -> int:
+        """Columns of a window, and hinges."""
+        return shape.width + 1 + KNOTS * len(shape.past)
+
+    def idle(self, shape: Shape, others: Collection[str]) -> bool:
+        """Beside `linear` it is never better with a season, and its equal one step ahead."""
+        return "linear" in others and (shape.seasonal or shape.horizon == 1 or shape.lags < 2)
 
 
 class Iterated(Model):

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from streamgp.base import Shape
 from streamgp.errors import UsageError
-from streamgp.models._naive import Naive
+from streamgp.models._naive import Naive, NaiveConfig
 from streamgp.online.reference import Reference
 
 
-class Config(BaseModel):
-    """What can be set."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    memory: float | None = Field(
-        None, gt=0, description="rows after which a squared error counts 1/e in the variance; none never forgets"
-    )
+class Config(NaiveConfig):
+    """Options of the naive forecast."""
 
 
 class Persistence(Naive):

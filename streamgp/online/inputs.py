@@ -141,11 +141,6 @@ class Usual(NamedTuple):
         return y, within
 
 
-def wild(values: Tensor) -> Tensor:
-    """Which values (N, ..., C) are glitches among them."""
-    return Spread.of(values).wild(values)
-
-
 def reporting(step: Step, left_out: str) -> Step:
     """The step of the windows that were learned, with what `usable` left out: then it is not healthy.
 

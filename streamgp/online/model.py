@@ -80,7 +80,7 @@ class StreamModel(Model):
     ) -> None:
         super().__init__()
         self.options, self.shape, self.posterior = options, shape, posterior
-        self.family, self.untuned = posterior.family, posterior.untuned
+        self.family = posterior.family
         self.inputs = KernelInputs(shape) if inputs is None else inputs
         self.outputs = Standardiser(shape.columns)
         self.reference = reference(options.target if posterior.units else "level", shape, options.decay)

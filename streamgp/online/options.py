@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from streamgp.base import Shape
+from streamgp.model_config import ModelConfig
 
 LARGEST = 2**62
 MEMORY = 4000.0
 """Forgetting time constant of windows with lags, in rows."""
 
 
-class OnlineOptions(BaseModel):
+class OnlineOptions(ModelConfig):
     """What is learned of a target, and when hyper-parameters are estimated again."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     target: Literal["auto", "level", "change", "season"] = Field(
         "auto",
@@ -43,6 +42,8 @@ class OnlineOptions(BaseModel):
 
 class KernelOptions(OnlineOptions):
     """Those of a model with a kernel of windows, whose hyper-parameters are estimated at rebuilds."""
+
+    process: ClassVar[bool] = True
 
     temper: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         "auto",

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 
 from streamgp.base import Inputs, Predictive
 from streamgp.errors import UsageError
-from streamgp.evidence.initial import TAKERS, Initial
+from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search
 from streamgp.online.state import holding
 from streamgp.online.summing import Summing, in_blocks
@@ -112,7 +112,6 @@ class Posterior(nn.Module, ABC):
     Attributes:
         family: what `predictive` returns.
         units: whether targets are amounts, which are standardised; else they are learned as they are (outcomes).
-        untuned: why no hyper-parameters can be given to it, where none can.
         robust: whether the likelihood itself bounds the influence of an outlier; then targets are not winsorised.
         summing: how a batch fit sums over its rows.
         sharing: how a batch fit computes the gradient of a mini-batch.
@@ -122,25 +121,20 @@ class Posterior(nn.Module, ABC):
     family: type[Predictive] = Gaussian
     units: bool = True
     robust: bool = False
-    untuned: str = "has no kernel, and so no hyper-parameters to start from"
     summing: Summing = staticmethod(in_blocks)
     sharing: Sharing = staticmethod(here)
     carries: bool = False
 
     @property
     def sums_rows(self) -> bool:
-        """Whether a batch fit learns all rows as sums over them, by `summing`: then processes can share the work."""
+        """Whether a batch fit learns all rows as sums over them, by `summing`: a sample then suffices for all else."""
         return False
 
     @property
-    def sums_partly(self) -> bool:
-        """Whether some of what a batch fit learns are sums over all rows, by `summing`, and other things are not."""
+    def shares_rows(self) -> bool:
+        """Whether a batch fit is faster where workers do `summing` and `sharing`, as docs/results/operations.md has it
+        measured, from 20,000 or 100,000 rows on."""
         return False
-
-    @property
-    def minibatch(self) -> int:
-        """Rows of a mini-batch whose gradient comes from `sharing`, at most; 0: a batch fit asks for none."""
-        return 0
 
     @property
     @abstractmethod
@@ -266,7 +260,7 @@ class Posterior(nn.Module, ABC):
         Raises:
             UsageError: they do not fit.
         """
-        raise UsageError(f"this model {self.untuned}", hint=f"models that do: {', '.join(TAKERS)}")
+        raise UsageError("this model starts from no hyper-parameters", hint="leave out --init")
 
     def snapshot(self) -> Callable[[], None]:
         """Keep what learning changes; calling the result puts it back. The shell then calls `attach`."""

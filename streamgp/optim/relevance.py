@@ -279,9 +279,7 @@ def _changes(sparsity: Tensor, quality: Tensor, index: Tensor, inside: Tensor, f
     return gain, wanted
 
 
-def batched(
-    sums: Sums, noise: float, most: int, add: int, rounds: int, start: Kept | None = None, finite: float = FINITE
-) -> Kept:
+def batched(sums: Sums, noise: float, most: int, add: int, rounds: int) -> Kept:
     """Select in rounds until nothing is worth letting in.
 
     Args:
@@ -290,8 +288,6 @@ def batched(
         most: functions to keep at most.
         add: functions let in at most in a round.
         rounds: at most.
-        start: a selection to begin with.
-        finite: precision from which a function is left out.
 
     Raises:
         NotPositiveDefinite: the sums are not finite.
@@ -304,20 +300,18 @@ def batched(
         >>> batched(sums, 0.1, most=3, add=2, rounds=10).places.tolist()
         [0]
     """
-    places = sums.squares.new_zeros(0, dtype=torch.int64) if start is None else start.places
-    precision = sums.squares.new_zeros(0) if start is None else start.precision
-    noise = noise if start is None else start.noise
-    cross = sums.columns(places) if len(places) else sums.squares.new_zeros(len(sums.squares), 0)
+    places, precision = sums.squares.new_zeros(0, dtype=torch.int64), sums.squares.new_zeros(0)
+    cross = sums.squares.new_zeros(len(sums.squares), 0)
     done = 0
     while done < rounds:
         done += 1
         for _ in range(SWEEPS):
-            places, precision, noise, cross = _estimate(sums, places, precision, noise, cross, finite)
+            places, precision, noise, cross = _estimate(sums, places, precision, noise, cross, FINITE)
         found = posterior(cross[places], sums.moment[places], sums.total, precision, noise)
         sparsity, quality = qualities(sums, cross, found, noise)
         squared = quality.square().mean(1)
         gain, wanted = gain_of_adding(sparsity, squared), best_precision(sparsity, squared)
-        gain[wanted >= finite] = 0.0
+        gain[wanted >= FINITE] = 0.0
         gain[places] = 0.0
         best = gain.topk(min(add, max(most - len(places), 0), len(gain)))
         fresh = best.indices[best.values > WORTH]
@@ -325,10 +319,10 @@ def batched(
             break
         places, precision = torch.cat((places, fresh)), torch.cat((precision, wanted[fresh]))
         cross = torch.cat((cross, sums.columns(fresh)), 1)
-    kept = settle(sums, Kept(places, precision, noise, done), finite)
+    kept = settle(sums, Kept(places, precision, noise, done))
     if len(kept.places) > FEW // 2:
         return kept
-    return sequential(sums, noise, most, STEPS, finite, start=kept, worth=FINE)._replace(rounds=done)
+    return sequential(sums, noise, most, STEPS, FINITE, start=kept, worth=FINE)._replace(rounds=done)
 
 
 def settle(sums: Sums, kept: Kept, finite: float = FINITE) -> Kept:

@@ -20,6 +20,8 @@ class Asks(NamedTuple):
     from 0; cutoff: (N,) its time, ns (its step where there is no clock); ds: (N, H) the times asked about; x: windows.
 
     Without lags the question is about the row itself, so that origin is one step less than the row's own.
+
+    age: (N, O) steps since the last known value of each target: 0 where the row asked at has one.
     """
 
     series: Tensor
@@ -27,20 +29,18 @@ class Asks(NamedTuple):
     position: Tensor
     cutoff: Tensor
     ds: Tensor
+    age: Tensor
     x: Inputs
 
     def rows(self, index: Tensor | slice) -> Asks:
         """The questions at `index`."""
-        series, origin, position, cutoff, ds = (part[index] for part in self[:-1])
-        return Asks(series, origin, position, cutoff, ds, self.x.rows(index))
+        return Asks(*(part[index] for part in self[:-1]), self.x.rows(index))  # type: ignore[call-arg,arg-type]
 
     @staticmethod
     def cat(parts: list[Asks]) -> Asks:
         """The questions of all parts."""
-        series, origin, position, cutoff, ds = (
-            torch.cat(part) for part in zip(*(one[:-1] for one in parts), strict=True)
-        )
-        return Asks(series, origin, position, cutoff, ds, Inputs.cat([one.x for one in parts]))
+        whole = (torch.cat(part) for part in zip(*(one[:-1] for one in parts), strict=True))
+        return Asks(*whole, Inputs.cat([one.x for one in parts]))  # type: ignore[call-arg,arg-type]
 
 
 class Answers(NamedTuple):
@@ -81,10 +81,10 @@ class WindowSpec:
         season: steps in the season, the longest where there are several; 1 is none.
         seasons: steps in each season, shortest first, the last one `season`; with them windows have a context. None
             where only `season` is looked at.
-        gaps: "fill": a value that is missing in a window is as in the row before it, or else as in the next one; a
-            seasonal reference first as in another season. A channel without a value in the whole window is NaN, where
-            it is no target; no window begins before its series. "reset": ask only where every value of a window is
-            there. Truths are never filled.
+        gaps: "fill": a target that is missing in a window is as the last known one at its phase of the season, and as
+            its neighbours depart from theirs (`missing`); another channel as in the row before it, or else as in the
+            next one, and NaN where it has no value in the whole window. No window begins before its series. "reset":
+            ask only where every value of a window is there. Truths are never filled.
         time: the time column; None where rows have no clock.
         series: the series column; None where there is one series.
         every_ns: the interval of the rows, ns (or in units of an integer clock); None counts rows.

@@ -25,7 +25,7 @@ _FORECAST = ("parameters", "quantiles", "features")
 
 
 class Seen(NamedTuple):
-    """Errors of open questions that truths reveal, P of them.
+    """Errors of open questions that truths reveal, P of them: of those whose target was known at their row.
 
     Attributes:
         row: (P,) index of the answer.
@@ -82,6 +82,7 @@ class Ledger:
         self._quantiles = np.zeros((quantiles, 0, shape.columns))  # (Q, slots, T)
         self._features = np.zeros((features, 0, shape.columns))  # (F, slots, T)
         self.target = np.zeros((0, shape.columns))  # (slots, T) truths so far
+        self._aged = np.zeros((0, shape.outputs), bool)  # (slots, O) which targets were not known at its row
         self._past = np.zeros((0, shape.lags, len(shape.past)))  # (slots, L, D)
         self._future = np.zeros((0, shape.horizon, len(shape.future)))  # (slots, H, F)
         self._context = np.zeros((0, shape.context.width if shape.context else 0))  # (slots, C)
@@ -107,6 +108,7 @@ class Ledger:
         self._slot = np.concatenate([self._slot, slot])
         self._parameters[:, slot] = issued.numpy()
         self.target[slot] = np.nan
+        self._aged[slot] = asks.age.numpy() > 0
         self._past[slot], self._future[slot] = asks.x.past.cpu().numpy(), asks.x.future.cpu().numpy()
         if asks.x.context is not None:
             self._context[slot] = asks.x.context.cpu().numpy()
@@ -115,8 +117,9 @@ class Ledger:
         """The errors that these truths reveal, in the order of the answers; nothing changes."""
         self._found = answers, self._pairs(answers)
         row, at, column, truth = self._found[1]
-        slot = self._slot[at]
-        issued = self._issued(_at(self._parameters, slot, column)[..., None])
+        usual = ~self._aged[self._slot[at], column // self.shape.horizon]
+        row, at, column, truth = row[usual], at[usual], column[usual], truth[usual]
+        issued = self._issued(_at(self._parameters, self._slot[at], column)[..., None])
         position = torch.from_numpy(self._keys[2, at])
         error = torch.from_numpy(truth) - issued.mean[:, 0]
         return Seen(torch.from_numpy(row), position, torch.from_numpy(column), error)
@@ -134,15 +137,17 @@ class Ledger:
     def pop(self, answers: Answers) -> Due:
         """Match truths to the open questions, and let go of the questions whose last step is due.
 
-        A question whose last step was jumped over by a gap leaves with NaN in its place. A question without any
-        truth leaves without a trace. A truth behind newer ones is one of the questions whose last step was not due
+        A question whose last step was jumped over by a gap leaves with NaN in its place, as do the truths of targets
+        that were not known at its row: nothing is learned from it. A question without any truth leaves without a
+        trace. A truth behind newer ones is one of the questions whose last step was not due
         before it.
         """
         series, step = answers.series.numpy(), answers.step.numpy()
         found, self._found = self._found, None
         row, at, column, truth = found[1] if found is not None and found[0] is answers else self._pairs(answers)
         slot = self._slot[at]
-        self.target[slot, column] = truth
+        aged = self._aged[slot, column // self.shape.horizon]
+        self.target[slot[~aged], column[~aged]] = truth[~aged]
         kept = (self._parameters, self._quantiles, self._features)
         parameters, quantiles, features = (_at(part, slot, column) for part in kept)  # (P, R), (Q, R), (F, R)
         _, _, position, cutoff, _ = self._keys[:, at]
@@ -161,6 +166,7 @@ class Ledger:
             target=torch.from_numpy(self.target[done]),
             issued=torch.from_numpy(self._parameters[:, done]),
             whole=torch.from_numpy(whole),
+            aged=torch.from_numpy(aged),
         )
 
     def to_come(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -259,6 +265,7 @@ class Ledger:
         self.target = _longer(self.target, more)
         self._past, self._future = _longer(self._past, more), _longer(self._future, more)
         self._context = _longer(self._context, more)
+        self._aged = np.concatenate([self._aged, np.zeros((more, self.shape.outputs), bool)])
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         slot = self._slot
@@ -266,6 +273,7 @@ class Ledger:
         for name in _FORECAST:
             arrays[name] = getattr(self, f"_{name}")[:, slot].transpose(1, 0, 2)
         arrays |= {"past": self._past[slot], "future": self._future[slot], "context": self._context[slot]}
+        arrays["aged"] = self._aged[slot]
         return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}, {"serial": self._serial}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
@@ -273,7 +281,7 @@ class Ledger:
         if len(arrays["keys"]) != len(self._keys):
             raise ValueError(f"a question has {len(arrays['keys'])} keys, not {len(self._keys)}")
         slots, series = arrays["keys"].shape[1], arrays["keys"][0]
-        for name in ("target", *_FORECAST, "past", "future", "context"):
+        for name in ("target", *_FORECAST, "past", "future", "context", "aged"):
             if len(arrays[name]) != slots:
                 raise ValueError(f"{name} is of {len(arrays[name])} questions, and {slots} are open")
         for name in _FORECAST:
@@ -281,10 +289,11 @@ class Ledger:
                 raise ValueError(f"{name} is {arrays[name].shape[1:]} a question, not (any, {self.target.shape[1]})")
         if arrays["quantiles"].shape[1] != len(self._quantiles):
             raise ValueError(f"a question has {arrays['quantiles'].shape[1]} quantiles, not {len(self._quantiles)}")
-        kept = (("past", self._past), ("future", self._future), ("context", self._context), ("target", self.target))
-        for name, own in kept:
-            if arrays[name].shape[1:] != own.shape[1:]:
-                raise ValueError(f"{name} is {arrays[name].shape[1:]} a question, not {own.shape[1:]}")
+        kept = {"past": self._past.shape, "future": self._future.shape, "context": self._context.shape}
+        kept |= {"target": self.target.shape, "aged": self._aged.shape}
+        for name, own in kept.items():
+            if arrays[name].shape[1:] != own[1:]:
+                raise ValueError(f"{name} is {arrays[name].shape[1:]} a question, not {own[1:]}")
         if slots and not (series.min() >= 0 and series.max() < len(arrays["newest"])):
             raise ValueError(f"questions are of series that are none of {len(arrays['newest'])}")
         if (arrays["newest"] >= _FAR).any() or (arrays["keys"] >= _FAR).any():
@@ -298,6 +307,7 @@ class Ledger:
         for name in _FORECAST:
             setattr(self, f"_{name}", np.ascontiguousarray(arrays[name].transpose(1, 0, 2)))
         self._past, self._future, self._context = arrays["past"], arrays["future"], arrays["context"]
+        self._aged = arrays["aged"].astype(bool)
 
 
 def _longer(array: Floats, more: int, axis: int = 0) -> Floats:

@@ -18,6 +18,7 @@ from streamgp.windows import calendar
 from streamgp.windows._future import GIVE, GIVE_FRAME, values_ahead
 from streamgp.windows._spec import Asks
 from streamgp.windows.calendar import Bools, Floats, Ints
+from streamgp.windows.last_known import Recent
 from streamgp.windows.timeline import Ring
 from streamgp.windows.windows import Windows, _Current
 
@@ -65,6 +66,7 @@ class PathWindows(Windows):
         self._ring.step, self._ring.ds = seen._ring.step[codes], seen._ring.ds[codes]
         self._ring.values = seen._ring.values[codes]
         self._ring.series = len(codes)
+        self._at_phase, self._latest = seen._at_phase.of(codes), seen._latest.of(codes)
         self._code = np.arange(len(codes))
         self._nowhere = np.full(len(codes), -1, np.int64)  # no path is on the line of a micro-batch
 
@@ -91,6 +93,7 @@ class PathWindows(Windows):
         self._last[0] += 1
         self._last[1] = ds
         self._ring.write(self._code, self._last[0], ds, np.concatenate([y, inputs], 1))
+        self._take(Recent(self._code, self._last[0], y))
 
 
 def rows_ahead(seen: Windows, rows: pa.RecordBatch, steps: int) -> Floats:

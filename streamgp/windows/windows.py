@@ -3,11 +3,13 @@
 A row has a step in its series: round((time − first time) / every), or, without a known interval, its count. With a
 tolerance it is the nearest tick of a clock that follows the rows (`steps`), so that a clock that jitters or
 drifts neither lets two rows share a step nor leaves a gap. A gap is a jump of the step; a missing value is NaN. With
-`gaps="fill"` what is missing in a window is as in the row before it (`filled`), but no window begins before its series;
-truths are never filled in. Without a known interval, the times ahead of a row lie apart by the median of the last
-intervals of its series: one gap moves nothing. A row becomes *current* when it is read or, with known inputs, when the
-known values of its H next steps have been read: only then do its targets count, so that a forecast from an earlier row
-cannot have seen them. Memory is series · (lags + season + horizon) rows.
+`gaps="fill"` something stands in for what is missing in a window (`missing`), so that a question is asked at every row
+from which a seasonal naive forecast could be made, however long ago the last target was; a question knows how long
+(`Asks.age`). No window begins before its series; truths are never filled in. Without a known interval, the times ahead
+of a row lie apart by the median of the last intervals of its series: one gap moves nothing. A row becomes *current*
+when it is read or, with known inputs, when the known values of its H next steps have been read: only then do its
+targets count, so that a forecast from an earlier row cannot have seen them. Memory is series · (lags + 2 · season +
+horizon) rows.
 
 A row behind a newer one of its series is late. With `late="use"` it takes the place of its time, where that is still
 kept and empty, behind the first row of its series: rows that are read after it see it there. It is a truth at once, and
@@ -33,11 +35,17 @@ from streamgp.windows._future import GIVE, GIVE_FRAME, Newest, known_ahead, regr
 from streamgp.windows._spec import Answers, Asks, History, WindowSpec
 from streamgp.windows.calendar import Bools, Floats, Ints
 from streamgp.windows.context import Filler
-from streamgp.windows.missing import filled, finite
+from streamgp.windows.last_known import LastKnown, Recent
+from streamgp.windows.missing import bridged, complete, filled, finite
 from streamgp.windows.rows import Names, Rows, increasing, numbers, times
 from streamgp.windows.timeline import NEVER, PACE, Ring, Timeline
 
 __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
+
+_LAST_KNOWN = ("at_phase", "latest")
+"""Parts of the state."""
+FADES = 0.25
+"""Short seasons after which half of a departure from the season is left, where it is not known (`missing`)."""
 
 
 class _Current(NamedTuple):
@@ -89,6 +97,8 @@ class Windows:
         if spec.context is not None:
             short = spec.context.short
             self._instead = self._season - short if short == spec.season else _seasons_before(self._ahead, short)
+        self._fades = FADES * (spec.seasons or (spec.season,))[0] if spec.season > 1 else np.inf  # rows
+        self._at_phase, self._latest = (LastKnown(season, outputs) for season in (spec.season, 1))
         self._any_order = spec.late == "use" and not spec.lags  # one row says nothing of another
         self._back = max(spec.season, self._first)
         context = self.shape.context
@@ -182,7 +192,8 @@ class Windows:
             known, named = known_ahead(spec, future, self._names, self.newest())
             code, known = code[named], known[named]
         place = np.full(len(code), -1, np.int64)
-        return self._ask(_Current(code, step[code], ds[code], place + self.rows, place, place), self._past(), known)
+        rows = _Current(code, step[code], ds[code], place + self.rows, place, place)
+        return self._ask(rows, self._past(), known, self._waiting())
 
     def gather(self, parts: Iterable[Windows]) -> None:
         """Hold the rows of the windows of parts of the series, to ask at the newest; nothing is pushed after."""
@@ -193,6 +204,8 @@ class Windows:
             for name in ("step", "ds", "values"):
                 getattr(self._ring, name)[code] = getattr(part._ring, name)[: len(code)]
             self._last[:, code] = part._last[:, : len(code)]
+            self._at_phase.put(code, part._at_phase)
+            self._latest.put(code, part._latest)
 
     def newest(self) -> Newest:
         """The newest row of every series, and the interval that its next rows are expected at."""
@@ -202,6 +215,13 @@ class Windows:
             return Newest(step, ds, first, np.full(len(step), spec.every_ns or 1))
         nowhere = np.full(len(step), -1, np.int64)
         return Newest(step, ds, first, self._past().interval(np.arange(len(step)), step, nowhere))
+
+    def jumps(self) -> Ints:
+        """(S,) steps from the row before the newest one of every series to the newest; 0 where none is kept."""
+        self._reserve()
+        count = len(self.names)
+        steps = np.sort(self._ring.step[:count], 1)[:, -2:] if count else np.zeros((0, 2), np.int64)
+        return np.where(steps[:, :1] >= 0, np.diff(steps, axis=1), 0)[:, 0]
 
     def history(self, rows: int) -> History:
         """The last rows of every series that are still kept, at most `rows` steps back; waiting rows among them."""
@@ -220,7 +240,10 @@ class Windows:
         code, ds, values = read.code[keep], read.ds[keep], read.values[keep]
         timeline = Timeline(self._ring, code, step, ds, values, self._back, self._waits)
         current = self._become(timeline, np.stack([code, step, ds, position[keep]]))
-        asks, answers = self._ask(current, timeline), self._answer(current, timeline)
+        answers = self._answer(current, timeline)
+        known = Recent(current.code, current.step, answers.y.numpy())
+        asks = self._ask(current, timeline, recent=known)
+        self._take(known)
         self._ring.write(code, step, ds, values)
         self._last[0, code], self._last[1, code] = step, np.maximum(ds, self._last[1, code]) if self._any_order else ds
         return asks, answers, current
@@ -268,10 +291,23 @@ class Windows:
         current = _Current(code, step, ds, position, timeline.place[~waits], position)
         nothing = self._ask(_Current(*(part[:0] for part in current)), timeline)
         answers = self._answer(current, timeline)
+        self._take(Recent(code, step, answers.y.numpy()))
         gone = step - self.spec.season <= self._last[0, code] - self._ring.capacity
         answers.seasonal[torch.from_numpy(gone)] = torch.nan
         answers.filed[:] = True
         return nothing, answers, current
+
+    def _take(self, known: Recent) -> None:
+        """From now on questions see the targets of these rows, however long ago they are."""
+        if self.spec.lags and self.spec.gaps == "fill":
+            self._at_phase.take(known)
+            self._latest.take(known)
+
+    def _waiting(self) -> Recent:
+        """The rows that wait for known inputs: at the end of the stream they are known."""
+        code, step = self._queue[:2, np.lexsort((self._queue[1], self._queue[0]))]
+        values = self._ring.values.reshape(-1, self._ring.channels)[self._ring.find(code, step)]
+        return Recent(code, step, values[:, self._targets])
 
     def _place(self, code: Ints, ds: Ints) -> Ints:
         """(N,) the steps of late rows; -1 where there is none, where it is no longer kept, or where a row is."""
@@ -364,21 +400,37 @@ class Windows:
         code, step, ds, position = rows[:, order]
         return _Current(code, step, ds, position, place[order], by[order])
 
-    def _ask(self, rows: _Current, timeline: Timeline, future: Floats | None = None) -> Asks:
-        """The questions at `rows` whose windows are whole; `future` (N, H, ·) stands in for the rows ahead."""
+    def _ask(
+        self, rows: _Current, timeline: Timeline, future: Floats | None = None, recent: Recent | None = None
+    ) -> Asks:
+        """The questions at `rows` whose windows are whole.
+
+        Args:
+            rows: that are asked at.
+            timeline: finds rows.
+            future: (N, H, ·) stands in for the rows ahead.
+            recent: rows whose targets are known beside those that were current before.
+        """
         spec, outputs = self.spec, len(self.spec.targets)
         when, whole = self._times(rows, timeline)
-        columns = self._run(rows, timeline, self._lags, slice(0, len(spec.columns)))
+        columns = self._look(timeline, rows, self._lags)
+        age = np.zeros((len(rows.code), outputs), np.int64)
         past, ahead = [columns], []
         if self.shape.seasonal:
-            past.append(self._run(rows, timeline, self._lags - spec.season, self._targets))
-            ahead.append(self._references(rows, timeline))
+            before = self._look(timeline, rows, self._lags - spec.season, self._targets)
+            before = self._at_phases(before, rows, self._lags - spec.season, recent)
+            past.append(filled(before) if spec.gaps == "fill" else before)
+            ahead.append(self._references(rows, timeline, recent))
+        if spec.lags and spec.gaps == "fill":
+            age = self._age(columns, rows, recent)
+            past[0] = columns = self._filled(columns, past[1] if self.shape.seasonal else None, rows, recent)
         if not spec.lags:
             own = np.zeros(1, np.int64)
             ahead.append(self._look(timeline, rows, own, slice(outputs, None)) if future is None else future)
         elif spec.known:
             if future is None:  # the row's own values first, for what may be missing behind them
-                future = self._run(rows, timeline, np.append(0, self._ahead), self._known)[:, 1:]
+                future = self._look(timeline, rows, np.append(0, self._ahead), self._known)
+                future = (filled(future) if spec.gaps == "fill" else future)[:, 1:]
             ahead.append(future)
         if spec.calendar:
             ahead.append(calendar.values(when, spec.zone, spec.every_ns))
@@ -392,8 +444,8 @@ class Windows:
             whole &= finite(x[0])
         kept = slice(None) if whole.all() else whole
         origin = rows.step - (0 if spec.lags else 1)
-        parts = (part[kept] for part in (rows.code, origin, rows.position, rows.ds, when))
-        series, origins, position, cutoff, ds = (_long(part) for part in parts)
+        parts = (part[kept] for part in (rows.code, origin, rows.position, rows.ds, when, age))
+        series, origins, position, cutoff, ds, ages = (_long(part) for part in parts)
         inputs = Inputs(torch.from_numpy(x[0][kept]), torch.from_numpy(x[1][kept]))
         if self._filler is not None:
             left, near = _Current(*(part[kept] for part in rows)), columns[kept]
@@ -402,34 +454,82 @@ class Windows:
                 found, lag = self._look(timeline, left, off), off - self._lags[0]
                 inside = np.flatnonzero((off <= 0) & (lag >= 0))
                 found[:, inside] = near[:, lag[inside]]
+                back = np.flatnonzero(off <= 0)
+                found[:, back, :outputs] = self._at_phases(found[:, back, :outputs], left, off[back], recent)
                 return found
 
             known = None if future is None else future[kept]
             inputs = inputs._replace(context=torch.from_numpy(self._filler.fill(look, left.step, when[kept], known)))
-        return Asks(series, origins, position, cutoff, ds, inputs)
+        return Asks(series, origins, position, cutoff, ds, ages, inputs)
 
-    def _run(self, rows: _Current, timeline: Timeline, off: Ints, channels: slice) -> Floats:
-        """Columns at rows one after another, (N, J, C); with gaps="fill" none is missing that has a value in one."""
-        found = self._look(timeline, rows, off, channels)
-        return filled(found) if self.spec.gaps == "fill" else found
+    def _age(self, columns: Floats, rows: _Current, recent: Recent | None) -> Ints:
+        """(N, O) steps since the last known value of each target; columns: (N, L, C) of the lags, as they are known."""
+        there = ~np.isnan(columns[..., self._targets])
+        age = np.where(there.any(1), there[:, ::-1].argmax(1), -1)
+        long_ago = np.flatnonzero((age < 0).any(1))
+        if len(long_ago):
+            code, step = rows.code[long_ago], rows.step[long_ago]
+            _, last = self._latest.find(code, step, step, recent)
+            since = step[:, None] - np.maximum(last, -1)
+            age[long_ago] = np.where(age[long_ago] < 0, since, age[long_ago])
+        return np.asarray(age)
 
-    def _references(self, rows: _Current, timeline: Timeline) -> Floats:
+    def _filled(self, columns: Floats, before: Floats | None, rows: _Current, recent: Recent | None) -> Floats:
+        """(N, L, C) the lags, with what stands in for what is missing; before: (N, L, O) the targets a season before
+        each, with what stands in for those."""
+        if complete(columns):
+            return columns
+        outputs = len(self.spec.targets)
+        found = np.concatenate([columns[..., :outputs], filled(columns[..., outputs:])], 2)
+        some = np.flatnonzero(np.isnan(found[..., :outputs]).any((1, 2)))
+        if not len(some):
+            return found
+        own = found[some, :, :outputs]
+        instead: Floats = bridged(own)
+        nothing = np.isnan(own).all(1, keepdims=True)
+        last, _ = self._latest.find(rows.code[some], rows.step[some], rows.step[some], recent)
+        instead = np.where(nothing, self._learned(last)[:, None], instead)
+        if before is not None:
+            usual = before[some]
+            seasonal = usual + bridged(own - usual, self._fades)
+            instead = np.where(np.isnan(usual).any(1, keepdims=True), instead, seasonal)
+        found[some, :, :outputs] = np.where(np.isnan(own), instead, own)
+        return found
+
+    def _at_phases(self, found: Floats, rows: _Current, off: Ints, recent: Recent | None) -> Floats:
+        """(N, J, O) targets at these offsets; with gaps="fill", one that is missing as the last known at its phase of
+        the season. Before the first row of its series it stays missing."""
+        if self.spec.gaps == "reset" or complete(found):
+            return found
+        step = rows.step[:, None] + off
+        row, at = np.nonzero(np.isnan(found).any(2) & (step >= 0))
+        last, _ = self._at_phase.find(rows.code[row], step[row, at], rows.step[row], recent)
+        found = found.copy()
+        found[row, at] = np.where(np.isnan(found[row, at]), self._learned(last), found[row, at])
+        return found
+
+    def _references(self, rows: _Current, timeline: Timeline, recent: Recent | None) -> Floats:
         """(N, H, O) the targets one season before each step ahead; with gaps="fill", where one is missing, that of the
-        short season or of a season earlier, and else the reference of the step before."""
+        short season, or the last known one at its phase, and else the reference of the step before."""
         if self.spec.gaps == "reset":
             return self._look(timeline, rows, self._season, self._targets)
-        found = self._look(timeline, rows, np.append(-self.spec.season, self._season), self._targets)
+        off = np.append(-self.spec.season, self._season)
+        found = self._look(timeline, rows, off, self._targets)
         missing = np.isnan(found[:, 1:])
         if self._instead is not None and missing.any():
             instead = self._look(timeline, rows, self._instead, self._targets)
             found[:, 1:] = np.where(missing, instead, found[:, 1:])
-        return filled(found)[:, 1:]
+        return filled(self._at_phases(found, rows, off, recent))[:, 1:]
+
+    def _learned(self, y: Floats) -> Floats:
+        """(..., O) targets as models learn them."""
+        return each(self.spec.transforms, "forward", y) if self.spec.transforms else y
 
     def _look(self, timeline: Timeline, rows: _Current, off: Ints, channels: slice = slice(None)) -> Floats:
         """Columns at these offsets, (N, J, C), targets as models learn them; from the first column on, or no target."""
         found, outputs = timeline.look(rows.code, rows.step, rows.place, off, channels), len(self.spec.targets)
         if self.spec.transforms and (channels.start or 0) < outputs:
-            found[..., :outputs] = each(self.spec.transforms, "forward", found[..., :outputs])
+            found[..., :outputs] = self._learned(found[..., :outputs])
         return found
 
     def _times(self, rows: _Current, timeline: Timeline) -> tuple[Ints, Bools]:
@@ -462,6 +562,9 @@ class Windows:
         arrays = {"step": ring.step[:count], "ds": ring.ds[:count], "values": ring.values[:count]}
         arrays |= {"last": self._last[:, :count], "queue": self._queue}
         tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        for name in _LAST_KNOWN:
+            own: LastKnown = getattr(self, f"_{name}")
+            tensors |= {f"{name}.{part}": tensor for part, tensor in own.state(count).items()}
         rest: dict[str, Json] = {"rows": self.rows, "late": self.late, "snapped": self.snapped}
         if self.spec.late == "use":
             rest["late_used"] = self.late_used
@@ -481,6 +584,8 @@ class Windows:
             raise ValueError(f"windows of {len(ring.step)} series, and names of {len(self.names)}")
         ring.series = len(ring.step)
         self._last, self._queue = tensors["last"].numpy().copy(), tensors["queue"].numpy().copy()
+        for name in _LAST_KNOWN:
+            getattr(self, f"_{name}").restore({part: tensors[f"{name}.{part}"] for part in ("step", "value")})
 
 
 def _seasons_before(ahead: Ints, season: int) -> Ints:

@@ -20,6 +20,7 @@ from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
 from streamgp_data.disk import load_file
 from streamgp_pipelines.learning import restored
+from streamgp_pipelines.learning.recipe import Recipe, Schedule
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.host import resume
 from tests.cli.conftest import LINE, run, write_rows
@@ -89,14 +90,14 @@ REFUSED: dict[str, Forge] = {
     "rows gone": replaced(("rows",), "gone"),
     "rows mixed": replaced(("rows",), "mixed"),
     "manifest list": replaced(("manifest",), "list"),
-    "lags huge": replaced(("manifest", "spec", "lags"), "huge"),
-    "horizon large": replaced(("manifest", "spec", "horizon"), "large"),
-    "lags gone": replaced(("manifest", "spec", "lags"), "gone"),
-    "levels nan": replaced(("manifest", "calibration", "levels", 0), "nan"),
-    "model text": replaced(("manifest", "model"), "text"),
-    "seed huge": replaced(("manifest", "seed"), "huge"),
-    "set list": replaced(("manifest", "set"), "list"),
-    "season true": replaced(("manifest", "spec", "season"), "true"),
+    "lags huge": replaced(("manifest", "recipe", "spec", "lags"), "huge"),
+    "horizon large": replaced(("manifest", "recipe", "spec", "horizon"), "large"),
+    "lags gone": replaced(("manifest", "recipe", "spec", "lags"), "gone"),
+    "levels nan": replaced(("manifest", "recipe", "calibration", "levels", 0), "nan"),
+    "model text": replaced(("manifest", "recipe", "model"), "text"),
+    "seed huge": replaced(("manifest", "recipe", "seed"), "huge"),
+    "set list": replaced(("manifest", "recipe", "options"), "list"),
+    "season true": replaced(("manifest", "recipe", "spec", "season"), "true"),
     "deep": replaced(("manifest", "unit"), "deep"),
     "counts null": replaced(("rest", "counts", "before"), "null"),
     "size large": replaced(("tensors_bytes",), "large"),
@@ -175,9 +176,10 @@ def test_no_command_takes_a_forged_checkpoint_for_a_defect_of_its_own(home: Path
 
 def test_what_a_checkpoint_says_is_checked_field_by_field(one: Path) -> None:
     said = forged.state(one)["manifest"]
-    for name, part in (("spec", WindowSpec), ("calibration", Calibration), ("moments", Moments)):
-        checked = restored.CHECKED[name].model_fields
-        assert set(checked) == set(said[name]) == {field.name for field in fields(part)}
+    parts = {"spec": WindowSpec, "calibration": Calibration, "schedule": Schedule, "recipe": Recipe, "moments": Moments}
+    for name, part in parts.items():
+        checked, own = restored.CHECKED[name].model_fields, {**said, **said["recipe"]}[name]
+        assert set(checked) == set(own) == {field.name for field in fields(part)}
 
 
 def test_the_checksum_of_a_forgery_fits(one: Path) -> None:

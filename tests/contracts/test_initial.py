@@ -13,13 +13,15 @@ from torch import Tensor
 from streamgp import choice, registry
 from streamgp.base import FLOAT, Inputs, Model, Shape
 from streamgp.errors import UsageError
-from streamgp.evidence.initial import TAKERS, Initial, TakesInitial, example, initialise, structure
+from streamgp.evidence.initial import Initial, TakesInitial, example, initialise, structure
 from streamgp.evidence.initial_file import document, from_document
 from streamgp.kernels import Tied
+from streamgp.model_config import ModelConfig, models_with
 from streamgp.online.inputs import KernelInputs
 from streamgp.testing import SHAPES, example_windows
 from tests.words import naming
 
+TUNED = models_with("tuned")
 SMALL: dict[str, dict[str, Any]] = {"qsgp": {"features": {"size": 192, "width": 64}}, "svdgp": {"basis": 32}}
 KERNELS: list[dict[str, Any]] = [
     *({"name": name} for name in registry.names("kernels")),
@@ -29,12 +31,17 @@ KERNELS: list[dict[str, Any]] = [
 ]
 
 
+def config_of(name: str) -> ModelConfig:
+    config: ModelConfig = registry.load("models", name).Config(**SMALL.get(name, {}))
+    return config
+
+
 def built(name: str) -> list[tuple[Model, Shape]]:
     """The model for every shape that it can be built for."""
     module, found = registry.load("models", name), []
     for shape in SHAPES:
         try:
-            found.append((module.build(module.Config(**SMALL.get(name, {})), shape), shape))
+            found.append((module.build(config_of(name), shape), shape))
         except UsageError:
             continue
     return found
@@ -56,18 +63,18 @@ def test_a_model_starts_from_hyper_parameters_or_says_why_not(name: str) -> None
     for model, shape in cases:
         x, y = example_windows(shape, 120)
         found = initial_of(x, y, shape)
-        if name not in TAKERS:
+        if name not in TUNED:
             with pytest.raises(UsageError) as caught:
-                initialise(model, name, found)
-            assert all(other in caught.value.hint for other in TAKERS)
+                initialise(model, name, config_of(name), found)
+            assert all(other in caught.value.hint for other in TUNED)
             continue
         assert isinstance(model, TakesInitial)
-        initialise(model, name, found)
+        initialise(model, name, config_of(name), found)
         step = model.update(x, y)
         assert step.healthy and bool(torch.isfinite(model.predict(x).mean).all())
 
 
-@pytest.mark.parametrize("name", TAKERS)
+@pytest.mark.parametrize("name", TUNED)
 def test_what_does_not_fit_is_refused(name: str) -> None:
     model, shape = built(name)[0]
     found = example(shape)
@@ -78,7 +85,7 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
         (replace(found, kernel={"name": "linear"}), "linear"),
     ):
         with pytest.raises(UsageError, match=naming(said)) as caught:
-            initialise(model, name, wrong)
+            initialise(model, name, config_of(name), wrong)
         assert caught.value.hint
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from streamgp import registry
-from streamgp.base import Model, Shape
+from streamgp import choice, registry
+from streamgp.base import Model, Shape, Simulates
+from streamgp.model_config import ModelConfig
+from streamgp.online.model import StreamModel
 from streamgp.testing import check_model, check_recovers
 from streamgp.testing.models import SHAPES, example_windows, reborn
 
+PLAIN: dict[str, Any] = {"past": ("y",), "future": ()}
 ONLINE = {"window": 256}
 NET: dict[str, Any] = {"rebuild": 128, "epochs": 1, "online": ONLINE, "encoder": {"hidden": 8}}
 GP: dict[str, Any] = {**NET, "solver": {"name": "kiss", "grid": 10}}
@@ -175,3 +179,32 @@ def test_config_is_frozen_strict_and_described(name: str) -> None:
     assert config.model_config.get("frozen") and config.model_config.get("extra") == "forbid"
     assert not [field for field, info in config.model_fields.items() if not info.description]
     config()  # everything has a default
+
+
+@pytest.mark.parametrize("name", registry.names("models"))
+def test_facts_hold(name: str) -> None:
+    """What the Config says of the model is what the model is."""
+    module = registry.load("models", name)
+    config: ModelConfig = module.Config()
+    shape = Shape(targets=("y",), horizon=1, lags=3, past=("y", "season(y)"), future=("season(y)",), season=7)
+    model: Model = module.build(config, shape if name == "seasonal_naive" else replace(shape, season=1, **PLAIN))
+    assert isinstance(model, Simulates) == (config.simulates != "no")
+    assert not config.process or isinstance(model, StreamModel)
+    assert not config.baseline or not config.process
+    named = {option.name.split(".")[0] for option in choice.options(type(config))}
+    assert set(config.few) | {lever.split(".")[0] for lever in config.levers(shape)} <= named
+    assert 0 < config.bytes_of(shape) < 10**9 and config.functions(shape) > 0
+
+
+@pytest.mark.parametrize("name", [name for name in registry.names("models") if name != "exact"])
+def test_a_model_takes_what_is_estimated(name: str) -> None:
+    """Within a factor of a few, as beside the state there are factors in work; a model that says nothing may be small.
+    That of `exact` is of the rows that it may have."""
+    module, shape = registry.load("models", name), SHAPES[1]
+    config: ModelConfig = module.Config()
+    model = module.build(config, shape)
+    x, y = example_windows(shape, 400)
+    next(iter(model.fit(x, y, epochs=1)))
+    held = sum(tensor.nbytes for tensor in model.state()[0].values())
+    said = (type(config).functions, type(config).bytes_of) != (ModelConfig.functions, ModelConfig.bytes_of)
+    assert held / 3 < config.bytes_of(shape) < (12 * held if said else 10**7)

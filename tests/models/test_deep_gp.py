@@ -204,7 +204,7 @@ def test_what_does_not_go_together_is_refused_with_a_hint(name: str, shape: Shap
 
 @pytest.mark.parametrize(
     "options",
-    [{"draws": -1}, {"pretrain": -1}, {"online": {"stale": 1.0}}, {"encoder": "lstm"}, {"window": 3}],
+    [{"draws": -1}, {"pretrain": -1}, {"online": {"stale": 1.0}}, {"encoder": "identity"}, {"window": 3}],
     ids=str,
 )
 def test_wrong_options_are_refused(options: dict[str, Any]) -> None:

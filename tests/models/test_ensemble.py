@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -95,3 +98,28 @@ def test_a_net_that_loses_to_the_regression_has_no_weight_and_one_that_wins_has_
     lost, won = weights_of(x, line, {"window": 40, "memory": 20.0}), weights_of(x, y, {"window": 300})
     assert lost["weight_gp_lstm"] < 0.03 and lost["weight_linear"] > 0.5
     assert won["weight_gp_lstm"] > 0.7
+
+
+def test_any_model_is_an_expert_and_an_option_may_be_of_one_that_is_not_mixed() -> None:
+    config = Config.model_validate({"experts": "linear,svgp", "svgp": {"points": 16}, "narx": {"seed": 3}})
+    assert (config.of("svgp").levers(SHAPES[0]), config.of("linear")) == ({"points": 16}, type(config.of("linear"))())
+    assert Config.model_validate(config.model_dump()) == config
+    model = build(config, SHAPES[0])
+    x, y = example_windows(SHAPES[0], 200)
+    assert model.update(x, y).healthy and model.names == ("linear", "svgp")
+    with pytest.raises(ValidationError):
+        Config(experts=("linear", "ensemble"))
+
+
+def test_only_the_experts_are_imported() -> None:
+    code = """
+import sys
+from streamgp import registry
+from streamgp.testing.models import SHAPES
+module = registry.load("models", "ensemble")
+module.build(module.Config(), SHAPES[0])
+print(*sorted({name.split(".")[2] for name in sys.modules if name.startswith("streamgp.models.")}))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"linear", "svdgp", "iterated"} <= set(found)
+    assert not {"qsgp", "finite_rkhs", "rvm", "svgp", "exact", "wiski"} & set(found)

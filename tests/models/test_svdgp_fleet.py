@@ -12,8 +12,8 @@ from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.models.svdgp import Config, SharedFleet
 from streamgp.models.svdgp.conjugate import Conjugate
 from streamgp.models.svdgp.look import Look, Seen
-from streamgp.models.svdgp.stacked_features import ALIGNED, NEAR, aligned, features
-from streamgp.models.svdgp.stacked_regression import root, whole
+from streamgp.models.svdgp.stacked_features import NEAR, aligned, features
+from streamgp.models.svdgp.stacked_regression import root
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference
 from streamgp.online.reservoir import Reservoir
@@ -257,16 +257,3 @@ def test_windows_that_were_forecast_just_before_are_learned_as_others_are(
     learned[0].past[5] += 1.0  # not what was asked
     asking.update(*learned)
     assert seen == [True, False]
-
-
-def test_a_checkpoint_of_whole_matrices_can_be_read() -> None:
-    fleet, older = (SharedFleet(Config(**SMALL), SHAPE) for _ in range(2))
-    x, y, series = batch(0, 400)
-    fleet.fit(x, y, series)
-    tensors, rest = fleet.state()
-    size = 16 + len(KernelInputs(SHAPE).groups) + 1
-    tensors["series.outer"] = whole(tensors["series.outer"], aligned(size))[:, :size, :size]
-    for name in ("series.moment", "series.coefficients"):
-        tensors[name] = tensors[name][:, :size]
-    older.restore(tensors, rest)
-    assert size % ALIGNED and same_bits(older.predict(x, series), fleet.predict(x, series))

@@ -95,7 +95,7 @@ def test_a_gp_behind_a_net_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) ->
     options = {"training.batch": ROWS, "pretrain": 1, "encoder.hidden": 6, "encoder.dropout": 0.1}
     for ways in ((in_blocks, here), (summing, elsewhere)):
         model = build_model("gp_narx", options, SHAPE, torch.device("cpu"))
-        assert isinstance(model, StreamModel) and model.posterior.sums_partly
+        assert isinstance(model, StreamModel) and model.posterior.shares_rows
         model.posterior.summing, model.posterior.sharing = ways
         list(model.fit(*rows(False), epochs=2))
         states.append(model.state()[0])
@@ -110,7 +110,7 @@ def test_the_gram_matrix_of_qsgp_has_the_same_bits(likelihood: str, monkeypatch:
     options = {"features.size": 48, "features.width": 16, "likelihood": likelihood}
     for way in (in_blocks, summing):
         model = build_model("qsgp", options, SHAPE, torch.device("cpu"))
-        assert isinstance(model, StreamModel) and model.posterior.sums_partly
+        assert isinstance(model, StreamModel) and model.posterior.shares_rows
         model.posterior.summing = way
         list(model.fit(*rows(False), epochs=2))
         states.append(model.state()[0])

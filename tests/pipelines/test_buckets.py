@@ -25,7 +25,8 @@ from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.check import check
 from streamgp_pipelines.config import CheckConfig, TrainConfig
 from streamgp_pipelines.learning.checkpointing import state_digest
-from streamgp_pipelines.learning.shard import Recipe, Shard, Since, here
+from streamgp_pipelines.learning.recipe import Recipe
+from streamgp_pipelines.learning.shard import Shard, Since, here
 from streamgp_pipelines.state import describe_checkpoint
 from streamgp_pipelines.training.train import Cluster, train
 from tests.needs import needs

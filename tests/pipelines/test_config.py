@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from streamgp.base import Shape
-from streamgp.encoders import lstm, mlp
+from streamgp.encoders import gru, lstm, mlp
 from streamgp.errors import UsageError
 from streamgp.kernels import matern, squared_exponential
 from streamgp.kernels import sum as kernel_sum
 from streamgp.models import linear, svdgp
-from streamgp.models.deep.config import GpNarxConfig
+from streamgp.models.deep.config import preset
 from streamgp_pipelines.assembly import build_model, flatten, model_settings, option_names, seeded
 from streamgp_pipelines.config import ForecastConfig, TrainConfig
 from tests.words import names, naming
@@ -205,12 +205,27 @@ def test_a_part_is_chosen_by_name_by_options_or_both(options: dict[str, Any], en
     ],
 )
 def test_options_without_a_name_are_beside_the_default_s_own(options: dict[str, Any], kernel: Any) -> None:
-    assert model_settings("gp_narx", options) == GpNarxConfig(kernel=kernel)
+    assert model_settings("gp_narx", options) == preset("gp_narx")(kernel=kernel)
+
+
+@pytest.mark.parametrize(("name", "width"), [("gp_lstm", 2), ("lstm", 8)])
+def test_a_net_takes_any_encoder(name: str, width: int) -> None:
+    options = {"encoder": "gru", "encoder.hidden": "8"}
+    settings: Any = model_settings(name, options)
+    assert settings.encoder == gru.Config(hidden=8)
+    found: Any = build_model(name, options, SHAPE, torch.device("cpu"))
+    assert found.net.posterior.encoder.width == width
+
+
+@pytest.mark.parametrize("options", [{"solver": "kiss"}, {"solver.name": "kiss"}])
+def test_the_name_of_a_part_that_always_stands_there_may_be_repeated(options: dict[str, Any]) -> None:
+    assert model_settings("wiski", options) == model_settings("wiski", {})
+    assert model_settings("wiski", {**options, "solver.rank": "8"}) == model_settings("wiski", {"solver.rank": "8"})
 
 
 @pytest.mark.parametrize("options", [{"encoder": "gru"}, {"encoder.name": "gru"}, {"encoder": {"name": "gru"}}])
 @pytest.mark.parametrize("name", ["gp_gru", "gru"])
-def test_the_name_of_a_part_that_always_stands_there_may_be_repeated(name: str, options: dict[str, Any]) -> None:
+def test_the_name_of_the_usual_encoder_may_be_repeated(name: str, options: dict[str, Any]) -> None:
     alone = model_settings(name, {"encoder.hidden": "8"})
     assert model_settings(name, options) == model_settings(name, {})
     assert model_settings(name, {**flatten(options), "encoder.hidden": "8"}) == alone
@@ -236,11 +251,9 @@ def test_the_name_of_a_part_that_always_stands_there_may_be_repeated(name: str, 
         ("svdgp", {"encoder.name": "gru", "encoder": "mlp"}, "encoder gru", ""),
         ("svdgp", {"gradient": "5", "gradient.rate": "1"}, "gradient", ""),
         ("svdgp", {"gradient.rate": "1", "gradient": "5"}, "gradient", ""),
-        ("gp_rnn", {"encoder": "gru", "encoder.hidden": "8"}, "--set encoder gp_rnn rnn", "gp_gru"),
-        ("gp_lstm", {"encoder": "gru", "encoder.hidden": "8"}, "--set encoder gp_lstm lstm lstm_peephole", "gp_gru"),
-        ("gp_rnn", {"encoder.name": "gru"}, "--set encoder.name gp_rnn rnn", "gp_gru"),
-        ("narx", {"encoder": "identity"}, "narx mlp", "narx"),
-        ("narx", {"encoder": "grue"}, "grue encoder", "encoder.hidden"),
+        ("wiski", {"solver": "exact"}, "--set solver wiski kiss", "wiski"),
+        ("narx", {"encoder": "identity"}, "identity mlp", "narx"),
+        ("narx", {"encoder": "grue"}, "grue gru", "narx"),
         ("svdgp", {"memory": "0"}, "--set memory", "svdgp"),
         ("svdgp", {"likelihood": "student_t", "inference": "conjugate"}, "inference=conjugate", "svdgp"),
         ("gp_narx", {"kernel.nu": "1.5"}, "--set kernel.nu", "kernel.nu matern"),
@@ -276,7 +289,7 @@ def test_every_option_of_a_model_is_named() -> None:
     assert {"basis", "likelihood", "seed"} <= set(names) and len(names) == len(set(names))
     assert {"encoder", "encoder.hidden", "encoder.activation", "encoder.recurrent_dropout"} <= set(names)
     assert any(name.startswith("gradient.") for name in names) and "gradient" not in names
-    assert {"kernel", "kernel.nu", "kernel.parts", "solver", "solver.rank"} <= set(option_names(GpNarxConfig))
+    assert {"kernel", "kernel.nu", "kernel.parts", "solver", "solver.rank"} <= set(option_names(preset("gp_narx")))
 
 
 def test_the_seed_of_a_run_reaches_every_part_that_has_none_of_its_own() -> None:
@@ -285,7 +298,7 @@ def test_the_seed_of_a_run_reaches_every_part_that_has_none_of_its_own() -> None
     config = seeded(model_settings("svdgp", {"encoder": "lstm", "encoder.seed": "3", "seed": "0"}), 7)
     assert config == svdgp.Config(encoder=lstm.Config(seed=3))
     parts = kernel_sum.Config.model_validate({"parts": ["linear", "spectral_mixture"]})
-    assert seeded(GpNarxConfig(kernel=parts), 7).model_dump()["kernel"]["parts"][1]["seed"] == 7
+    assert seeded(preset("gp_narx")(kernel=parts), 7).model_dump()["kernel"]["parts"][1]["seed"] == 7
 
 
 def test_another_seed_is_another_network() -> None:

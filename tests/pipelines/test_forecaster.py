@@ -6,7 +6,7 @@ import warnings
 from datetime import timedelta, timezone
 from inspect import signature
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,6 @@ from polars.testing import assert_frame_equal
 import streamgp
 from streamgp.errors import DataError, SchemaError, StateError, UsageError
 from streamgp_pipelines import load as load_checkpoint
-from streamgp_pipelines.config import CompareConfig, TrainConfig
-from streamgp_pipelines.config.settings import Settings
-from streamgp_pipelines.options import CompareOptions, TrainOptions
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, scores_of, tensors_of
 
 HOURLY: dict[str, Any] = {"horizon": 3, "season": 24, "known": "k", "lags": 4, "warmup": 150, "batch": 64}
@@ -273,12 +270,6 @@ def test_one_step_of_several_with_known_inputs_is_refused() -> None:
     with pytest.raises(UsageError) as refused:
         fitted.predict_one(data.row(300, named=True))
     assert "horizon=1" in refused.value.hint
-
-
-@pytest.mark.parametrize(("options", "config"), [(TrainOptions, TrainConfig), (CompareOptions, CompareConfig)])
-def test_options_are_typed_as_the_flags_are_declared(options: type, config: type[Settings]) -> None:
-    given = {"table", "target"} | ({"models"} if config is CompareConfig else set())
-    assert set(get_type_hints(options)) == config.model_fields.keys() - given
 
 
 def test_a_misspelt_option_names_the_closest() -> None:

@@ -10,8 +10,9 @@ from streamgp.base import Inputs, Predictive, Step
 from streamgp.forecasting.calibration import Calibration
 from streamgp.models import persistence
 from streamgp.models.persistence import Persistence
-from streamgp.windows.windows import Windows, WindowSpec
-from streamgp_pipelines.learning.learner import Learner, Schedule
+from streamgp.windows.windows import WindowSpec
+from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.recipe import Recipe, Schedule
 
 
 class Recorder(Persistence):
@@ -34,7 +35,7 @@ def test_what_was_issued_comes_back_with_the_truth() -> None:
     spec = WindowSpec(targets=("y",), lags=2, horizon=5)
     model = Recorder(persistence.build(persistence.Config(), spec.shape).reference, None)
     model.made, model.back = {}, {}  # type: ignore[assignment]
-    learner = Learner(model, Windows(spec), Calibration((95.0,)), Schedule(16, 32))
+    learner = Learner(Recipe.of("persistence", {}, spec, Schedule(16, 32), Calibration((95.0,))), model)
     y = torch.arange(160.0).sqrt().tolist()
     for start in range(0, 160, 16):
         learner.advance(pa.record_batch({"y": y[start : start + 16]}))

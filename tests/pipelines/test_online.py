@@ -17,10 +17,12 @@ from polars.testing import assert_frame_equal
 from streamgp.base import Progress
 from streamgp.errors import NotPositiveDefinite, ServiceError, StateError, TableError
 from streamgp.models.linear import DirectRegression
+from streamgp.windows.windows import WindowSpec
 from streamgp_data.table import Table
 from streamgp_pipelines import fit_stream, load
 from streamgp_pipelines.learning.predictions import Predictions
-from streamgp_pipelines.learning.session import one_after_another, open_session
+from streamgp_pipelines.learning.session import open_session
+from streamgp_pipelines.learning.survey import Survey
 from streamgp_pipelines.training import online
 from streamgp_pipelines.training.train import train
 from tests.pipelines.worlds import (
@@ -325,7 +327,8 @@ def test_a_run_warns_of_series_that_follow_one_another(tmp_path: Path) -> None:
     for name, data, expected in given:
         for cuts in ([], [5, 12, 60, 61, 900]):
             table = make_table(tmp_path / f"{name} {len(cuts)}", data, cuts)
-            assert one_after_another(table, "t", "unique_id") == expected
+            spec = WindowSpec(targets=("y",), time="t", series="unique_id")
+            assert Survey.of(table, spec).order.one_after_another == expected
     found = run(table := make_table(tmp_path / "t", stacked), tmp_path / "c", max_rows=500)
     assert table.rows == 1800 and len(found["warnings"]) == 1
     (why,) = run(make_table(tmp_path / "u", away), tmp_path / "d")["warnings"]

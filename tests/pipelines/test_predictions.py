@@ -180,20 +180,6 @@ def test_a_damaged_part_is_an_error_that_names_it(tmp_path: Path) -> None:
     assert pl.read_parquet(tmp_path / "p.parquet").equals(pl.read_parquet(whole))
 
 
-def test_a_part_of_an_older_version_is_taken_as_it_is(tmp_path: Path) -> None:
-    table = make_table(tmp_path / "t", frame_of(800))
-    options: dict[str, Any] = {"predictions": tmp_path / "p.parquet", "checkpoint_every": 128}
-    run(table, tmp_path / "c", **options)
-    whole = pl.read_parquet(tmp_path / "p.parquet")
-    part = parts_of(tmp_path / "c")[1]
-    old = part.rename(part.with_name("-".join(part.stem.split("-")[:2]) + ".parquet"))
-    run(table, tmp_path / "c", **options)
-    assert pl.read_parquet(tmp_path / "p.parquet").equals(whole)
-    old.write_bytes(old.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match=old.name):
-        run(table, tmp_path / "c", **options)
-
-
 def test_training_on_a_damaged_table_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(800), cuts=[300, 500])
     part = sorted((tmp_path / "t").glob("part-*.parquet"))[1]

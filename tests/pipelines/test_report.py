@@ -60,7 +60,7 @@ def test_no_name_of_the_data_is_markup(page: str) -> None:
 def test_scores_are_those_of_the_summary(run: Trained, page: str) -> None:
     for name in ("rmse", "mae", "mase", "calibrated_crps"):
         assert f"<td>{number(run.summary[name])}</td>" in page
-    rmse, mae, _ = figure(page, "Error by step")["data"]
+    rmse, mae, *_ = figure(page, "Error by step")["data"]
     assert mae["y"] == pytest.approx([step["mae"] for step in run.summary["steps"]], rel=1e-5)
     assert rmse["y"] == pytest.approx([step["rmse"] for step in run.summary["steps"]], rel=1e-5)
     for line, level in zip(figure(page, "Coverage by step")["data"], LEVELS, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from streamgp.base import Inputs
 from streamgp.errors import UsageError
-from streamgp.online.summing import Absorb, added, block_sums, in_blocks, sums_of
+from streamgp.online.summing import added, block_sums, sums_of
 from streamgp_data.table import Table
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning import sampled
@@ -22,7 +21,6 @@ from streamgp_pipelines.learning import session as sessions
 from streamgp_pipelines.learning.collect import collect
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.session import Session, open_session
-from streamgp_pipelines.training import batch
 from tests.pipelines.test_sharing import OPTIONS, digest, surface, trained
 from tests.pipelines.worlds import make_table, same_bits
 from tests.words import naming
@@ -50,7 +48,8 @@ def session_of(table: Table, home: Path, **options: Any) -> tuple[Session, Tenso
     given = {"table": table.path, "checkpoint": home, "target": "y", "test_tail": 0.2, "model": "svdgp"}
     config = TrainConfig.read(given | options)
     session = open_session(config)
-    return session, held_out(session.config, session.table, session.table.readable)
+    assert session.survey is not None
+    return session, held_out(session.config, session.survey, session.table.readable)
 
 
 def rows_of(x: Inputs, y: Tensor) -> Tensor:
@@ -67,10 +66,9 @@ def test_sample_and_rest_are_all_windows_each_once(tmp_path: Path, options: dict
     some = sampled.sample(session.source, spec, hidden, 100, seed=0)
     assert some is not None and some.rest is not None
     assert len(some.rest.blocks) > 3 and len(every) == some.windows > 300 and 90 < len(some.y) <= 100
-    source = some.rest.place.open()
     parts = [rows_of(some.x, some.y)]
     for block in reversed(some.rest.blocks):  # in any order
-        parts += [rows_of(*part) for part in sampled.windows_of(source, some.rest, block)]
+        parts += [rows_of(*part) for part in sampled.windows_of(session.source, some.rest, block)]
     found = torch.cat(parts)
     usual = [row.tolist() for row in every if row.nan_to_num().abs().max() < 1e9]
     assert sorted(usual, key=repr) == sorted((row.tolist() for row in found), key=repr)
@@ -86,24 +84,14 @@ def test_a_sample_of_all_windows_has_the_bits_of_none(tmp_path: Path) -> None:
     assert digest(tmp_path / "one") == digest(tmp_path / "other") and one["rmse"] == other["rmse"]
 
 
-class InMemory:
-    """All windows of the rest as tensors, in the blocks of the table."""
-
-    def __init__(self, source: Any) -> None:
-        self.source = source
-
-    def __call__(self, learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
-        in_blocks(learner, absorb, rows, chunk)
-
-    def read(self, rest: sampled.Rest, way: sampled.Learned) -> Any:
-        for block in rest.blocks:
-            parts = list(sampled.windows_of(self.source, rest, block))
-            if not parts:  # rows that are held out
-                yield sums_of(way.learner, way.absorb, ())
-                continue
-            x, y = Inputs.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
-            z, target = way.standardised(x, y)
-            yield block_sums(way.learner, way.absorb, (z, target, way.weight.expand(len(y))), way.chunk)
+def in_memory(source: Any, rest: sampled.Rest, block: sampled.Block, way: sampled.Learned) -> Any:
+    """The sums of all windows of a block as tensors."""
+    parts = list(sampled.windows_of(source, rest, block))
+    if not parts:  # rows that are held out
+        return sums_of(way.learner, way.absorb, ())
+    x, y = Inputs.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+    z, target = way.standardised(x, y)
+    return block_sums(way.learner, way.absorb, (z, target, way.weight.expand(len(y))), way.chunk)
 
 
 @pytest.mark.slow
@@ -115,7 +103,7 @@ def test_what_is_read_again_is_learned_as_what_is_held(
     table = surface(tmp_path / "t", 900)
     found = trained(table, tmp_path / "one", model, sample=200)
     assert any("of 810 windows are the sample" in warning for warning in found["warnings"])
-    monkeypatch.setattr(batch, "Here", InMemory)
+    monkeypatch.setattr(sampled, "block_totals", in_memory)
     expected = trained(table, tmp_path / "two", model, sample=200)
     assert found["rmse"] == pytest.approx(expected["rmse"], rel=1e-9)
     assert found["nlpd"] == pytest.approx(expected["nlpd"], rel=1e-9)
@@ -123,7 +111,7 @@ def test_what_is_read_again_is_learned_as_what_is_held(
     assert 0.9 < found["rmse"] / held["rmse"] < 1.1
 
 
-def test_sums_are_those_of_all_rows() -> None:
+def test_sums_are_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest is added to what is held, block by block."""
 
     class Sum:
@@ -136,20 +124,17 @@ def test_sums_are_those_of_all_rows() -> None:
         def put(self, sums: tuple[Tensor, ...]) -> None:
             (self.total,) = sums
 
-    class Two:
-        def __call__(self, learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
-            in_blocks(learner, absorb, rows, chunk)
-
-        def read(self, rest: Any, way: Any) -> Any:
-            assert way.weight.tolist() == [0.5] and not way.learner.total
-            yield (torch.tensor(3.0),)
-            yield (torch.tensor(4.0),)
+    def totals(source: Any, rest: Any, block: float, way: Any) -> Any:
+        assert way.weight.tolist() == [0.5] and not way.learner.total
+        return (torch.tensor(block),)
 
     def absorb(learner: Sum, z: Tensor, y: Tensor, weight: Tensor) -> None:
         learner.total = learner.total + (y[:, 0] * weight).sum()
 
     own, half = Sum(), torch.full((2,), 0.5)
-    sampled.WithRest(Two(), None, lambda: None)(own, absorb, (torch.zeros(2, 1), torch.ones(2, 1), half), 1)  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(sampled, "block_totals", totals)
+    rest: Any = sampled.Rest(None, None, (3.0, 4.0))  # type: ignore[arg-type]
+    sampled.WithRest(None, rest, lambda: None)(own, absorb, (torch.zeros(2, 1), torch.ones(2, 1), half), 1)  # type: ignore[arg-type, return-value]
     assert own.total.item() == 8.0
     assert added((torch.ones(()),), own.sums())[0].item() == 9.0
 
@@ -169,7 +154,8 @@ def test_later_rows_of_the_table_are_not_read(tmp_path: Path) -> None:
     some = sampled.sample(session.source, session.learner.windows.spec, hidden, 100, 0)
     assert some is not None and some.rest is not None
     table.append(next(iter(table.read())).rows.select(["a", "b", "y"]), "more", 1)
-    assert some.rest.place.open().table.rows == 400 and Table.open(table.path).rows == 800
+    read = sum(len(y) for block in some.rest.blocks for _, y in sampled.windows_of(session.source, some.rest, block))
+    assert read + len(some.y) == some.windows == 320 and Table.open(table.path).rows == 800
 
 
 def test_a_batch_that_is_too_large_names_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_a_model_takes_what_is_estimated(options: dict[str, Any]) -> None:
     for _ in made.fit(Inputs(x, x.new_zeros(1200, 4, 0)), x[:, :4, 0] + x[:, 4:8, 0] ** 2, 1):
         pass
     held = sum(tensor.numel() * tensor.element_size() for tensor in made.state()[0].values())
-    estimate = sizes.model(model_settings("svdgp", options), spec.shape)
+    estimate = model_settings("svdgp", options).bytes_of(spec.shape)
     assert held / 2 < estimate < 8 * held, (estimate, held)  # beside the state there are factors in work
 
 
@@ -72,7 +72,7 @@ def test_a_linear_model_takes_what_is_estimated() -> None:
     shape = WindowSpec(targets=("y",), lags=300).shape
     made = build_model("linear", {}, shape, torch.device("cpu"))
     held = sum(tensor.numel() * tensor.element_size() for tensor in made.state()[0].values())
-    assert held <= sizes.model(model_settings("linear", {}), shape) < 8 * held
+    assert held <= model_settings("linear", {}).bytes_of(shape) < 8 * held
 
 
 @pytest.mark.parametrize("horizon", [1, 8])
@@ -86,7 +86,7 @@ def test_a_fleet_on_one_kernel_takes_what_is_estimated(horizon: int) -> None:
     fleet.fit(Inputs(x[:, :12], x.new_zeros(200, horizon, 0)), x[:, 12:, 0], torch.arange(200) % 4)
     bands.reserve(4)
     held = sum(part.nbytes for part in fleet.state()[0].values()) / 4
-    assert held < sizes.model(settings, spec.shape) < 5 * held
+    assert held < settings.bytes_of(spec.shape) < 5 * held
     assert sum(part.nbytes for part in bands.state()[0].values()) / 4 < sizes.calibration(spec.shape)
 
 

@@ -16,7 +16,9 @@ import torch
 from streamgp.errors import CheckpointError, ServiceError, StateError, TableError
 from streamgp_data import checkpoint
 from streamgp_pipelines import load
+from streamgp_pipelines.learning import restored
 from streamgp_pipelines.learning.checkpointing import held, set_aside
+from streamgp_pipelines.learning.recipe import Schedule
 from tests.pipelines.killed import Crash, code_of, start, train_apart, wait_for
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, scores_of
 from tests.words import naming
@@ -273,7 +275,8 @@ def test_the_thread_count_of_the_run_is_taken_up(finished: World, tmp_path: Path
 def test_the_manifest_names_what_was_read(copied: World) -> None:
     about = checkpoint.read(copied.home / "c").manifest
     assert about["table"] == {"path": copied.table.path, "id": copied.table.id, "version": copied.table.version}
-    assert about["rows"] == 392 and about["batch"] == 64 and about["warmup"] == 200 and about["model"] == "linear"
+    made = restored.recipe_of(checkpoint.read(copied.home / "c"))
+    assert about["rows"] == 392 and made.model == "linear" and made.schedule == Schedule(64, 200)
 
 
 def test_set_aside_after_a_kill_keeps_both(finished: World, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from streamgp.errors import CheckpointError, UsageError
 from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
 from streamgp_data.table import Table
-from streamgp_pipelines.learning.warmup import default_warmup
+from streamgp_pipelines.learning.survey import Survey
+from streamgp_pipelines.learning.warmup import Needs, default_warmup, needed
 from streamgp_pipelines.training.online import OnlineRun
 from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, scores_of
 from tests.words import naming
@@ -20,7 +21,13 @@ from tests.words import naming
 
 def default(table: Table, batch: int = 1, **options: Any) -> int:
     series = "unique_id" if table.meta.series else None
-    return default_warmup(WindowSpec(targets=("y",), time="t", series=series, **options), table, batch)
+    spec = WindowSpec(targets=("y",), time="t", series=series, **options)
+    survey = Survey(table, spec)
+    survey.finish(needed(spec), None if series is None else Needs(spec, table.readable), batch)
+    found = default_warmup(spec, survey, batch)
+    held = 0 if survey.opening is None else survey.opening.num_rows
+    assert held >= min(found, table.readable)  # what the fit is checked by
+    return found
 
 
 def one_series(path: Path, rows: int) -> Table:

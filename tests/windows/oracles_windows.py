@@ -10,9 +10,12 @@ from statistics import median_low
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
+
 from streamgp.windows.windows import WindowSpec
 
 NAN = float("nan")
+FADES = 0.25
 MICRO = 1000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -25,6 +28,22 @@ def by_channel(rows: list[list[float]]) -> list[list[float]]:
         last = known[0] if known else NAN
         out.append([last := last if math.isnan(value) else value for value in channel])
     return [list(row) for row in zip(*out, strict=True)] if out else rows
+
+
+def departure(known: dict[int, float], at: int, half: float) -> float:
+    """The mean of an Ornstein-Uhlenbeck process at a place, given its values at others: a Gaussian's."""
+    before, after = max((k for k in known if k < at), default=None), min((k for k in known if k > at), default=None)
+    near = [k for k in (before, after) if k is not None]
+    if not near:
+        return 0.0
+    if math.isinf(half):
+        if len(near) == 1:
+            return known[near[0]]
+        low, high = near
+        return known[low] + (known[high] - known[low]) * (at - low) / (high - low)
+    own = np.array([[0.5 ** (abs(a - b) / half) for b in near] for a in near])
+    cross = np.array([0.5 ** (abs(at - b) / half) for b in near])
+    return float(cross @ np.linalg.solve(own, np.array([known[k] for k in near])))
 
 
 @dataclass
@@ -172,8 +191,10 @@ class OracleWindows:
             if spec.season > 1:
                 lag += [self.value(row, name, step - spec.season, t) for name in spec.targets]
             past.append(lag)
-        if fill:
-            past = by_channel(past)
+        age = [0] * len(spec.targets)
+        if fill and spec.lags:
+            age = [t - self.last_known(row, name, t, t, 1)[1] for name in spec.targets]
+            past = self.filled(row, past, t)
         times = self.times(row)
         if times is None:
             return
@@ -205,7 +226,43 @@ class OracleWindows:
             return
         origin = t if spec.lags else t - 1
         where = {"series": code, "origin": origin, "position": row.position, "cutoff": row.ds, "ds": times}
-        self.asks.append(where | {"past": past, "future": future})
+        self.asks.append(where | {"age": age, "past": past, "future": future})
+
+    def last_known(self, row: Row, name: str, step: int, t: int, season: int) -> tuple[float, int]:
+        """The last value up to t of a column at the phase of a step, and where it stands: NaN and −1 where none is."""
+        seen = self.rows[row.series]
+        known = [s for s in seen if s <= t and (s - step) % season == 0 and not math.isnan(seen[s].values[name])]
+        return (seen[max(known)].values[name], max(known)) if known else (NAN, -1)
+
+    def filled(self, row: Row, past: list[list[float]], t: int) -> list[list[float]]:
+        """Lags without what is missing: see `streamgp.windows.missing`."""
+        spec, outputs = self.spec, len(self.spec.targets)
+        out = by_channel(past)
+        half = FADES * (spec.seasons or (spec.season,))[0] if spec.season > 1 else math.inf
+        steps = range(t - spec.lags + 1, t + 1)
+        for at, name in enumerate(spec.targets):
+            own, usual = [lag[at] for lag in past], [0.0] * spec.lags
+            if spec.season > 1:
+                usual = [lag[-outputs + at] for lag in past]
+                for j, step in enumerate(steps):
+                    if math.isnan(usual[j]) and step >= spec.season:
+                        usual[j] = self.last_known(row, name, step, t, spec.season)[0]
+                usual = [value for (value,) in by_channel([[value] for value in usual])]
+                for lag, value in zip(out, usual, strict=True):
+                    lag[len(lag) - outputs + at] = value
+            if any(map(math.isnan, usual)):
+                usual, half_now = [0.0] * spec.lags, math.inf
+            else:
+                half_now = half
+            known = [j for j, value in enumerate(own) if not math.isnan(value)]
+            if not known and math.isinf(half_now):
+                usual = [self.last_known(row, name, t, t, 1)[0]] * spec.lags
+            for j, value in enumerate(own):
+                if math.isnan(value):
+                    out[j][at] = usual[j] + departure({k: own[k] - usual[k] for k in known}, j, half_now)
+                else:
+                    out[j][at] = value
+        return out
 
     def references(self, row: Row, t: int) -> list[list[float]]:
         """The targets one season before each step, as often as it takes not to look ahead."""
@@ -226,6 +283,10 @@ class OracleWindows:
             for channel, name in enumerate(spec.targets):
                 if math.isnan(found[h][channel]):
                     found[h][channel] = self.value(row, name, other, t)
+        for h, step in enumerate(steps):
+            for channel, name in enumerate(spec.targets):
+                if math.isnan(found[h][channel]) and step >= 0:
+                    found[h][channel] = self.last_known(row, name, step, t, spec.season)[0]
         return by_channel(found)[1:]
 
     def times(self, row: Row) -> list[int] | None:

@@ -38,7 +38,7 @@ def batch(spec: WindowSpec, rows: list[Row]) -> pa.RecordBatch:
 def joined(parts: list[tuple[Asks, Answers]]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     asks = {
         name: np.concatenate([getattr(a, name).numpy() for a, _ in parts])
-        for name in ("series", "origin", "position", "cutoff", "ds")
+        for name in ("series", "origin", "position", "cutoff", "ds", "age")
     }
     asks |= {name: np.concatenate([getattr(a.x, name).numpy() for a, _ in parts]) for name in ("past", "future")}
     answers = {name: np.concatenate([getattr(b, name).numpy() for _, b in parts]) for name in Answers._fields}
@@ -252,7 +252,8 @@ def test_dictionary_encoded_and_numbered_series() -> None:
 def test_infinite_values_and_nulls_are_missing() -> None:
     windows = Windows(WindowSpec(targets=("y",), lags=1))
     asks, answers = windows.push(pa.record_batch({"y": pa.array([1.0, float("inf"), None, 2.0])}))
-    assert asks.origin.tolist() == [0, 3]
+    assert asks.x.past[:, 0, 0].tolist() == [1.0, 1.0, 1.0, 2.0]
+    assert asks.age[:, 0].tolist() == [0, 1, 2, 0]
     assert_array_equal(answers.y[:, 0].numpy(), [1, NAN, NAN, 2])
 
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 from streamgp import registry
 from streamgp.base import Chunk, Offset, Source
 from streamgp.errors import DataError, UsageError
-from streamgp_data.reading.bytes import COMPRESSED, GZIP, ZSTD, open_bytes
+from streamgp_data.reading.bytes import COMPRESSED, open_bytes
 from streamgp_data.reading.records import Stopped
+from streamgp_data.reading.signs import signs
 
 KIND = "sources"
 PACKED = (".zip", ".tar", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".z")
@@ -142,15 +143,9 @@ def _sniffed() -> str:
     stream, _ = open_bytes("-")
     peek = getattr(stream, "peek", None)
     head: bytes = peek(8)[:8] if peek is not None else b""
-    if head.startswith((GZIP, ZSTD)):
-        return "csv"
-    if head.startswith(b"PAR1"):
-        return "parquet"
-    if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
-        return "arrow"
-    for magic, name in _MAGIC.items():
-        if head.startswith(magic):
-            return name
+    for sign, (_, form) in signs().items():
+        if form and head.startswith(sign):
+            return form
     return "jsonl" if head.lstrip()[:1] == b"{" else "csv"
 
 
@@ -168,15 +163,3 @@ def _check_format(name: str) -> None:
     among = f"the formats of files are {', '.join(known)}"
     hint = among if meant is None else f"did you mean {meant}? {among}"
     raise UsageError(f"--format {name}: there is no such format", hint=hint)
-
-
-_MAGIC = {
-    b"MATLAB": "matlab",
-    b"\x89HDF": "hdf5",
-    b"\x89MCAP": "mcap",
-    b"ULog": "ulog",
-    b"#ROSBAG": "rosbag",
-    b"MDF ": "mdf",
-    b"PK\x03\x04": "excel",
-}
-"""First bytes of files that are no text."""

@@ -93,8 +93,7 @@ class Joined(Columnar):
             raise UsageError(
                 f"{uri}: {len(self._columns):,} signals are too many columns", hint="choose some: --signals 'a*,b'"
             )
-        unsaid = {"interval"} if getattr(config, "interval", None) is None else set()  # as before there was one
-        options = config.model_dump_json(exclude={"look", *unsaid}) + json.dumps(
+        options = config.model_dump_json(exclude={"look"}) + json.dumps(
             [digest(path.read_bytes()) for path in self._also]
         )
         end = end._replace(hash=digest(f"{end.hash}|{options}".encode()))

@@ -11,6 +11,7 @@ from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.columnar import Columnar, whole_file
 
 SUFFIXES = (".arrow", ".feather", ".ipc", ".arrows")
+SIGNS = {b"ARROW1": "an Arrow file", b"\xff\xff\xff\xff": "an Arrow stream"}
 _FILE = b"ARROW1"
 
 

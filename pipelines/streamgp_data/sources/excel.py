@@ -21,6 +21,7 @@ from streamgp_data.recordings.recording import missing
 
 _UNNAMED = re.compile(r"__UNNAMED__\d+")
 SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+SIGNS = {b"PK\x03\x04": "a ZIP archive (or an Excel file)"}
 
 
 class Config(BaseModel):

@@ -12,6 +12,7 @@ from streamgp_data.recordings.joined import Joined
 from streamgp_data.recordings.recording import Options, missing
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")
+SIGNS = {b"\x89HDF": "an HDF5 file"}
 
 
 class Config(Options):

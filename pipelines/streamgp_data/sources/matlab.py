@@ -6,6 +6,7 @@ from streamgp_data.recordings.joined import Joined
 from streamgp_data.sources import hdf5
 
 SUFFIXES = (".mat",)
+SIGNS = {b"MATLAB": "a MATLAB file"}
 
 
 class Config(hdf5.Config):

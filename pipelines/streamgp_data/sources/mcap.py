@@ -14,6 +14,7 @@ from streamgp_data.recordings.recording import Block, Lost, Message, Options, Wa
 from streamgp_data.recordings.ros import Types
 
 SUFFIXES = (".mcap",)
+SIGNS = {b"\x89MCAP": "an MCAP recording"}
 _LARGEST = 1 << 29
 """Bytes of a record, and of a chunk behind decompression."""
 _PACKED, _LEAST = 200, 1 << 30

@@ -10,6 +10,7 @@ from streamgp_data.recordings.joined import Joined
 from streamgp_data.recordings.recording import Options, missing
 
 SUFFIXES = (".mf4", ".mdf", ".mf3")
+SIGNS = {b"MDF ": "an MDF recording"}
 _READER = "streamgp_data.recordings.mdf"
 
 

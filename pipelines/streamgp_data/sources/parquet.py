@@ -12,6 +12,7 @@ from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.columnar import ROWS, Columnar, whole_file
 
 SUFFIXES = (".parquet", ".pq")
+SIGNS = {b"PAR1": "a Parquet file"}
 
 
 class Config(BaseModel):

@@ -16,6 +16,7 @@ from streamgp_data.recordings.recording import Block, Lost, Message, Options, Wa
 from streamgp_data.recordings.ros import Types
 
 SUFFIXES = (".bag", ".db3")
+SIGNS = {b"#ROSBAG": "a ROS bag"}
 _LARGEST = 1 << 29
 """Bytes of a chunk behind decompression."""
 _PACKED, _LEAST = 200, 1 << 30

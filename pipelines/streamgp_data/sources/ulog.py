@@ -14,6 +14,7 @@ from streamgp_data.recordings.joined import Joined
 from streamgp_data.recordings.recording import NEVER, Block, Lost, Options, Wanted, needs, tidy
 
 SUFFIXES = (".ulg", ".ulog")
+SIGNS = {b"ULog": "a ULog recording"}
 
 
 class Config(Options):

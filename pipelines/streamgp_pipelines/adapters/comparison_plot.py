@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from streamgp.forecasting.metrics import Place, shown, title
 from streamgp_pipelines.adapters.plots import COLOURS, figure_of, save, tidy
 
 if TYPE_CHECKING:
     from streamgp_pipelines.comparing.compare import Comparison
-
-_LOSSES = {"mae": "MAE", "calibrated_crps": "calibrated CRPS"}
 
 
 def draw_comparison(made: Comparison, path: Path) -> Path:
@@ -29,7 +28,7 @@ def draw_comparison(made: Comparison, path: Path) -> Path:
     several = steps["part"].n_unique() > 1
     order = made.scores.filter(by="all")["model"].to_list()
     beside = made.differences.filter(other=made.against)
-    losses = [name for name in _LOSSES if name in beside["loss"]]
+    losses = [name for name in (*shown(Place.DRAWN), *shown(Place.DRAWN, binary=True)) if name in beside["loss"]]
     others = [name for name in order if name != made.against]
     figure = figure_of(8.0, 1.6 + 0.35 * len(others) * len(losses) + 3.2 * several)
     axes = figure.add_subplot(2 if several else 1, 1, 1)
@@ -40,7 +39,7 @@ def draw_comparison(made: Comparison, path: Path) -> Path:
             if found is None or found["ratio"] is None:
                 continue
             at = place + 0.3 * shift
-            axes.plot(found["ratio"], at, "os"[shift], color=COLOURS[shift], label=_LOSSES[loss] if not place else None)
+            axes.plot(found["ratio"], at, "os"[shift], color=COLOURS[shift], label=title(loss) if not place else None)
             if found["low"] is not None:
                 axes.plot([found["low"], found["high"]], [at, at], color=COLOURS[shift], lw=1.5)
     axes.set_yticks(range(len(others)), others)

@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamgp.forecasting.metrics import Place, shown
 from streamgp_pipelines.adapters.plots import (
     SUFFIXES,
     Curve,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 FORECASTS = (*SUFFIXES, page.SUFFIX)
 """Suffixes of the file of a forecast."""
-_ERRORS = ("rmse", "mae", "crps")
-_LOSSES = ("log_loss", "brier", "calibration_error")
 
 
 def draw_run(curves: Curves, summary: dict[str, Any], outlook: Outlook | None, folder: Path) -> None:
@@ -46,7 +45,7 @@ def draw_run(curves: Curves, summary: dict[str, Any], outlook: Outlook | None, f
     binary = "log_loss" in summary
     target = "+".join(summary.get("target") or [])
     values = axis_label(target, summary.get("unit") or "") or "target units"
-    errors, unit = (_LOSSES, "per forecast") if binary else (_ERRORS, values)
+    errors, unit = shown(Place.PICTURES, binary), "per forecast" if binary else values
     coverage, width = summary.get("coverage") or {}, summary.get("width") or {}
     over_rows = {
         "error.png": ({name: _points(curves, name) for name in errors}, "Error since the last point", unit),

@@ -13,7 +13,8 @@ import polars as pl
 import torch
 
 from streamgp.forecasting.calibration import DECILES, sides
-from streamgp.forecasting.quantiles import crps, pinball
+from streamgp.forecasting.metrics import METRICS, Kind, Place
+from streamgp.forecasting.scored import Scored
 from streamgp_pipelines.learning.frames import percent
 
 AT_ONCE = 200_000
@@ -31,9 +32,9 @@ class Cells:
     Attributes:
         keys: unique_id, ds, cutoff, target where there are several, step (ahead) and, of a clock, hours (a block of
             the day, such as "08-12 h"); one row a cell, in the order of time.
-        losses: name of the model -> a column for each loss, one row a cell: square, absolute, and for forecasts with
-            bands calibrated_crps, pinball (means of the deciles), and for each level coverage_95 (0 or 1),
-            width_95; for outcomes of 0 and 1 log_loss.
+        losses: name of the model -> a column for each loss (`metrics.losses`), one row a cell: mse and mae, for
+            forecasts with bands calibrated_crps and pinball, and for each level coverage_95 (0 or 1) and width_95; for
+            outcomes of 0 and 1 log_loss.
         made: name -> how many forecasts it has scored, those too that another model has not.
         apart: origins from one of them to the next, where some model forecasts at some only; else 1.
     """
@@ -93,23 +94,25 @@ def _losses(part: pl.DataFrame, model: str, levels: tuple[float, ...], binary: b
     """The losses of some forecasts."""
     y = torch.from_numpy(part["y"].to_numpy().copy())
     error = y - torch.from_numpy(part[model].to_numpy().copy())
-    found: dict[str, object] = {"square": error.square().numpy(), "absolute": error.abs().numpy()}
+    banded = f"{model}-q-0.5" in part.columns
+    where = {p: f"{model}-q-{p:g}" for p in DECILES} if banded else {}
+    for level in levels if banded else ():
+        where |= zip(sides(level), (f"{model}-{side}-{percent(level)}" for side in ("lo", "hi")), strict=True)
+    known = sorted(where)
+    quantiles = torch.from_numpy(part.select(where[p] for p in known).to_numpy().T.copy())
+    one = Scored(y, error, known, quantiles, levels if banded else ())
+    found: dict[str, object] = {}
+    for metric in METRICS:
+        if metric.value is None or Place.LOSSES not in metric.shown or (metric.kind is not Kind.POINT and not banded):
+            continue
+        value = metric.value(one).numpy()
+        if metric.kind is Kind.BAND:
+            found |= {f"{metric.name}_{percent(level)}": row for level, row in zip(levels, value, strict=True)}
+        else:
+            found[metric.loss] = value
     if binary:
-        one = y - error  # the probability of 1
-        found["log_loss"] = -torch.where(y > 0.5, one, 1 - one).clamp(min=LEAST).log().numpy()
-    if f"{model}-q-0.5" in part.columns:
-        where = {p: f"{model}-q-{p:g}" for p in DECILES}
-        for level in levels:
-            where |= zip(sides(level), (f"{model}-{side}-{percent(level)}" for side in ("lo", "hi")), strict=True)
-        known = sorted(where)
-        quantiles = torch.from_numpy(part.select(where[p] for p in known).to_numpy().T.copy())
-        found["calibrated_crps"] = crps(known, quantiles, y).numpy()
-        deciles = torch.tensor(DECILES, dtype=y.dtype)
-        found["pinball"] = pinball(deciles, quantiles[[known.index(p) for p in DECILES]], y).mean(0).numpy()
-        for level in levels:
-            low, high = (quantiles[known.index(p)] for p in sides(level))
-            found[f"coverage_{percent(level)}"] = ((y >= low) & (y <= high)).double().numpy()
-            found[f"width_{percent(level)}"] = (high - low).numpy()
+        likely = y - error  # the probability of 1
+        found["log_loss"] = -torch.where(y > 0.5, likely, 1 - likely).clamp(min=LEAST).log().numpy()
     return pl.DataFrame(found)
 
 
@@ -121,19 +124,24 @@ def scores(cells: Cells, by: str | None = None) -> pl.DataFrame:
     """
     part = pl.lit("all") if by is None else cells.keys[by].cast(pl.String)
     order = pl.lit(0) if by is None else cells.keys[by].rank("dense")
-    tables = []
+    tables, scored = [], {metric.loss: metric for metric in METRICS if metric.loss}
     for name, losses in cells.losses.items():
-        rest = [column for column in losses.columns if column not in ("square", "absolute")]
+        means = {
+            scored[loss].name if loss in scored else loss: _mean(loss, loss in scored and scored[loss].root)
+            for loss in losses.columns
+        }
         table = (
             losses.with_columns(part=part, order=order)
             .group_by("order", "part")
             .agg(
                 pl.lit(name).alias("model"),
                 cells=pl.len().cast(pl.Int64),
-                rmse=pl.col("square").mean().sqrt(),
-                mae=pl.col("absolute").mean(),
-                **{column: pl.col(column).mean() for column in rest},
+                **means,
             )
         )
         tables.append(table)
     return pl.concat(tables, how="diagonal").sort("order", maintain_order=True).drop("order")
+
+
+def _mean(loss: str, root: bool) -> pl.Expr:
+    return pl.col(loss).mean().sqrt() if root else pl.col(loss).mean()

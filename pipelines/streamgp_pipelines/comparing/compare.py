@@ -20,6 +20,7 @@ from streamgp import registry
 from streamgp.base import Json, Progress, Tracker
 from streamgp.errors import ServiceError, StreamgpError, UsageError
 from streamgp.forecasting.calibration import DECILES
+from streamgp.forecasting.metrics import losses
 from streamgp_data import checkpoint
 from streamgp_data.table import Table
 from streamgp_pipelines.comparing.cells import Cells, common_cells, scores
@@ -28,9 +29,8 @@ from streamgp_pipelines.comparing.peers import PEERS, options_of
 from streamgp_pipelines.config import AUTO, CompareConfig, TrainConfig
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.learning.checkpointing import set_aside
-from streamgp_pipelines.learning.columns import window_spec
 from streamgp_pipelines.learning.restored import read_checkpoint
-from streamgp_pipelines.learning.seasons import with_seasons
+from streamgp_pipelines.learning.survey import surveyed, with_shown
 from streamgp_pipelines.learning.warmup import warmup_rows
 from streamgp_pipelines.stages import staged
 from streamgp_pipelines.tasks import Cluster, tasks_of
@@ -40,8 +40,6 @@ from streamgp_pipelines.training.train import Draw, train
 if TYPE_CHECKING:
     from streamgp_pipelines.comparing.peers.peer import Options
 
-_LOSSES = {"mae": "absolute", "mse": "square", "calibrated_crps": "calibrated_crps", "pinball": "pinball"}
-_LOSSES |= {"log_loss": "log_loss"}
 _STANDS_IN = "persistence"
 """The model whose settings a peer's run is opened with."""
 _PARTS = {"step": "step", "series": "unique_id", "target": "target", "hours": "hours"}
@@ -200,7 +198,7 @@ class _Plan:
 def _plan(config: CompareConfig) -> _Plan:
     """Read what there is; a comparison that goes on, or takes another model in, keeps the warm-up that it has."""
     models, table = named(config), Table.open(config.table)
-    seasons = with_seasons(config, table).season
+    seasons = with_shown(config, table).season
     season = seasons[0] if seasons and seasons != "auto" else 1
     against = config.against
     if against is None:
@@ -229,10 +227,9 @@ def _plan(config: CompareConfig) -> _Plan:
     for name, run in runs.items():
         began = time.process_time()
         saved = read_checkpoint(run.checkpoint) if not run.fresh and checkpoint.exists(run.checkpoint) else None
-        run = with_seasons(run, table, saved)
-        spec = window_spec(run, table.schema, table.meta)
+        run, spec, survey = surveyed(run, table, saved)
         goes_on, targets = saved is not None, spec.targets
-        warmup[goes_on] = max(warmup[goes_on], warmup_rows(run, spec, table, saved))
+        warmup[goes_on] = max(warmup[goes_on], warmup_rows(run, spec, survey, saved))
         seconds[name] = time.process_time() - began
     if _online(config):
         update = {"warmup": warmup[True] or warmup[False]}
@@ -368,17 +365,17 @@ def _differences(cells: Cells, order: list[str], block: int, horizon: int) -> pl
     origin = (cells.keys["cutoff"].rank("dense").cast(pl.Int64) - 1).to_numpy()
     count = np.bincount(origin).astype(np.float64)
     sums = {
-        (model, name): np.bincount(origin, cells.losses[model][loss].to_numpy()).astype(np.float64)
+        (model, loss): np.bincount(origin, cells.losses[model][loss].to_numpy()).astype(np.float64)
         for model in order
-        for name, loss in _LOSSES.items()
+        for loss in losses()
         if loss in cells.losses[model].columns
     }
     rows = [
-        {"model": first, "other": other, "loss": name}
-        | vars(difference(sums[first, name], sums[other, name], count, block, horizon))
+        {"model": first, "other": other, "loss": loss}
+        | vars(difference(sums[first, loss], sums[other, loss], count, block, horizon))
         for first, other in permutations(order, 2)
-        for name in _LOSSES
-        if (first, name) in sums and (other, name) in sums
+        for loss in losses()
+        if (first, loss) in sums and (other, loss) in sums
     ]
     texts, numbers = ("model", "other", "loss"), ("ratio", "low", "high", "p")
     return pl.DataFrame(rows, schema=dict.fromkeys(texts, pl.String) | dict.fromkeys(numbers, pl.Float64))

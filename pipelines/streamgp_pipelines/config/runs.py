@@ -73,7 +73,9 @@ class DataConfig(Settings):
         "week of a table with a clock, whatever its values are, else those that describe shows; default: none",
     )
     gaps: Annotated[Literal["reset", "fill"], Flag(Panel.DATA)] = Field(
-        "fill", description="Where a window lacks values: fill takes the last ones before them, reset skips the window"
+        "fill",
+        description="Where a window lacks values: fill takes those of the last known season, and widens the bands; "
+        "reset skips the window",
     )
     late: Annotated[Late, Flag(Panel.DATA)] = "skip"
     test_column: Annotated[str | None, Flag(Panel.TEST, "COL")] = Field(
@@ -269,6 +271,8 @@ class TrainConfig(FromBroker, RunConfig):
                 "--engine ray shares the series of a --fleet among workers, or the rows of training in batch: "
                 "add --fleet, or leave out --online"
             )
+        if self.engine == "ray" and self.sample is not None:
+            raise ValueError("--sample reads the table in this process: leave out --engine ray")
         if self.alarm_rate is None and (self.alarms, self.on_alarm) != (None, None):
             raise ValueError("--alarms and --on-alarm need --alarm-rate, such as 0.001")
         if self.init is not None and self.kinds & {"log", "logit"}:

@@ -16,7 +16,7 @@ from streamgp.base import Offset
 from streamgp.errors import DataError, StateError, UsageError
 from streamgp.forecasting.calibration import Calibration
 from streamgp.windows.paths import inputs_ahead
-from streamgp.windows.windows import Asks, Windows, WindowSpec
+from streamgp.windows.windows import Asks, WindowSpec
 from streamgp_data import checkpoint
 from streamgp_data.batches import SKIP, micro_batches
 from streamgp_data.delta import SEQ
@@ -24,25 +24,23 @@ from streamgp_data.disk import memory_at_hand
 from streamgp_data.intervals import nanoseconds
 from streamgp_data.remote import mirror
 from streamgp_data.table import Table
-from streamgp_pipelines.assembly import build_model, find_device, model_settings
+from streamgp_pipelines.assembly import find_device
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.forecasting import past, simulate
 from streamgp_pipelines.forecasting.future import read_future
 from streamgp_pipelines.forecasting.issued import as_pairs, history
+from streamgp_pipelines.forecasting.outages import after_outages
 from streamgp_pipelines.forecasting.results import SUFFIXES, Forecast, Simulation, in_order, write
-from streamgp_pipelines.learning import sizes
+from streamgp_pipelines.learning import making, sizes
 from streamgp_pipelines.learning.buckets import Buckets
 from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
 from streamgp_pipelines.learning.columns import columns_read
-from streamgp_pipelines.learning.fleet import ModelOptions, fleet_learner
 from streamgp_pipelines.learning.frames import Naming
-from streamgp_pipelines.learning.learner import Learner, Schedule
+from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import frame
-from streamgp_pipelines.learning.restored import calibration_of, moments_of, read_checkpoint, spec_of
-from streamgp_pipelines.learning.rollout import Rehearsal
+from streamgp_pipelines.learning.restored import moments_of, read_checkpoint, recipe_of
 from streamgp_pipelines.learning.session import Columns, check_table
-from streamgp_pipelines.learning.shard import Recipe
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.whole import no_newest_window
 from streamgp_pipelines.moments import Moments
@@ -89,7 +87,7 @@ class Forecaster:
         self._online = about["fingerprint"]["mode"] == "online"
         self._moved = False
         self.unit: str = about["unit"]
-        self.units: dict[str, str] = about.get("units", {})
+        self.units: dict[str, str] = about["units"]
         """Of the columns that windows are made of, of those that have one."""
         self.moments = moments_of(saved)
         """How times are written."""
@@ -101,7 +99,7 @@ class Forecaster:
 
     def naming(self, calibration: Calibration | None = None) -> Naming:
         """Column names of this forecaster's frames; calibration: that of the training when left out."""
-        return Naming(self._about["model"], calibration or self.calibration, self.moments)
+        return Naming(self.learner.recipe.model, calibration or self.calibration, self.moments)
 
     @property
     def table(self) -> str:
@@ -188,7 +186,7 @@ class Forecaster:
         asks = self.ask(future)
         found = frame(as_pairs(self.learner, asks, naming.calibration), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
-        warnings = tuple(self._left_out(asks, future))
+        warnings = (*self._left_out(asks, future), *after_outages(asks, windows, naming))
         return Forecast(kept, self.history(), *self._about_it(naming), warnings=warnings, target=self.target)
 
     def ask(self, future: pa.Table | None = None) -> Asks:
@@ -322,24 +320,10 @@ def learner_of(saved: checkpoint.Saved, device: torch.device | None = None) -> t
 
 
 def _learner_of(saved: checkpoint.Saved, device: torch.device) -> tuple[Learner, pa.RecordBatch | None]:
-    about: dict[str, Any] = saved.manifest
-    spec, calibration = spec_of(saved), calibration_of(saved)
-    settings = model_settings(about["model"], about["set"])
-    sizes.check(
-        sizes.of_training(spec, 1, saved.rows, 0, len(calibration.levels), about["batch"], settings), memory_at_hand()
-    )
-    model = build_model(about["model"], about["set"], spec.shape, device, about["seed"])
-    schedule, steps = Schedule(about["batch"], about["warmup"]), about.get("simulate")
-    rehearsal = None if steps is None else Rehearsal(spec, steps, calibration, about["seed"])
-    rate, tail = about.get("alarm_rate"), Tail()
-    options = ModelOptions(about["model"], about["set"], about["seed"])
-    if about.get("buckets"):
-        recipe = Recipe(options, spec, calibration, schedule, about["read"], about["buckets"])
-        learner: Learner = Buckets(model, recipe)
-    elif spec.fleet:
-        learner = fleet_learner(model, options, Windows(spec), calibration, schedule, device)
-    else:
-        learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, rate)
+    recipe, tail = recipe_of(saved), Tail()
+    spec, levels, batch = recipe.spec, len(recipe.calibration.levels), recipe.schedule.batch
+    sizes.check(sizes.of_training(spec, 1, saved.rows, 0, levels, batch, recipe.settings()), memory_at_hand())
+    learner = making.learner_of(recipe, device)
     saved.restore(learner.parts() | {"tail": tail})
     learner.rows = saved.rows
     if isinstance(learner, Buckets):

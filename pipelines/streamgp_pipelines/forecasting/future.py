@@ -9,6 +9,7 @@ from typing import NamedTuple
 import polars as pl
 import pyarrow as pa
 
+from streamgp import registry
 from streamgp.errors import DataError, UsageError
 from streamgp.windows.windows import WindowSpec
 from streamgp_data.reading.cells import FAULT, LINE, said
@@ -16,12 +17,11 @@ from streamgp_data.reading.columnar import storable
 from streamgp_data.reading.files import FileSource, format_of, open_source
 from streamgp_data.reading.paired import pair_in
 from streamgp_data.reading.units import times_power
+from streamgp_data.recordings.recording import Options
 from streamgp_data.table import TableMeta
 from streamgp_pipelines.ingestion.pairing import one_column
 from streamgp_pipelines.ingestion.units import is_number, units_of
 from streamgp_pipelines.moments import Moments
-
-FORMATS = ("csv", "jsonl", "parquet", "arrow", "excel")
 
 
 class Given(NamedTuple):
@@ -58,7 +58,7 @@ def read_future(
     if not path.is_file():
         raise UsageError(f"--future {path}: there is no such file", hint="check the path")
     form = format_of(str(path))
-    if form not in FORMATS:
+    if form is None or issubclass(registry.load("sources", form).Config, Options):  # a recording
         hint = "convert the file"
         raise UsageError(f"--future {path}: read are .csv, .parquet, .jsonl, .arrow and .xlsx", hint=hint)
     source = open_source(str(path), form, {})

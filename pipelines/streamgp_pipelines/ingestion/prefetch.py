@@ -13,14 +13,14 @@ PATIENCE = 2.0
 """Seconds that the end waits for the thread."""
 
 
-def prefetch(items: Iterable[Item], depth: int = 1) -> Iterator[Item]:
-    """The same items, at most `depth` of them made ahead; an exception arrives where it belongs.
+def prefetch(items: Iterable[Item]) -> Iterator[Item]:
+    """The same items, one of them made ahead; an exception arrives where it belongs.
 
     Example:
         >>> list(prefetch(range(3)))
         [0, 1, 2]
     """
-    queue: Queue[tuple[str, Item | None, BaseException | None]] = Queue(depth)
+    queue: Queue[tuple[str, Item | None, BaseException | None]] = Queue(1)
     stopped = Event()
 
     def put(entry: tuple[str, Item | None, BaseException | None]) -> None:

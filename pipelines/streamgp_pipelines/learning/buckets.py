@@ -30,8 +30,9 @@ from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.fleet import in_all
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.pairs import joined
+from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.restored import read_checkpoint
-from streamgp_pipelines.learning.shard import PAIRS, Answer, Arrays, Recipe, Since, Tally, Workers, here
+from streamgp_pipelines.learning.shard import PAIRS, Answer, Arrays, Since, Tally, Workers, here
 
 FEWEST, BUCKETS, SERIES = 8, 64, 50
 """Buckets of a new fleet, at least and at most, and series in each where there are enough: a small batch costs nearly
@@ -83,16 +84,15 @@ class Buckets(Learner):
     """A fleet in buckets on its stream: as `FleetLearner`. Windows, scores and counts are gathered from the buckets.
 
     Args:
-        model: as each of the models begins.
         recipe: of the buckets.
+        model: as each of the models begins.
         workers: makes where they live; by default here.
     """
 
-    def __init__(self, model: Model, recipe: Recipe, workers: Callable[[Recipe, Since], Workers] = here) -> None:
-        self.recipe, self.buckets = recipe, recipe.buckets
-        self.workers = workers(recipe, self.since)
+    def __init__(self, recipe: Recipe, model: Model, workers: Callable[[Recipe, Since], Workers] = here) -> None:
         self._home: tuple[Path, Source] | None = None
-        super().__init__(model, Windows(recipe.spec), recipe.calibration, recipe.schedule)
+        self.workers = workers(recipe, self.since)
+        super().__init__(recipe, model)
 
     def begin(self) -> None:
         super().begin()
@@ -115,7 +115,7 @@ class Buckets(Learner):
 
     @property
     def size(self) -> int:
-        return self.recipe.size
+        return self.recipe.read
 
     @property
     def room(self) -> int:
@@ -231,7 +231,7 @@ class Buckets(Learner):
 
     def _deal(self) -> None:
         """New series get their buckets."""
-        new = [bucket_of(name, self.buckets) for name in self.windows.names[len(self._bucket) :]]
+        new = [bucket_of(name, self.recipe.buckets) for name in self.windows.names[len(self._bucket) :]]
         self._bucket = np.append(self._bucket, np.array(new, np.int64))
 
     def _split(self, rows: pa.RecordBatch) -> dict[int, pa.RecordBatch]:
@@ -312,10 +312,13 @@ class _Bands(Bands):
 
         def own(some: Tensor, series: Tensor) -> tuple[Questions, tuple[float, ...]]:
             issued = type(asked.issued).from_parameters(asked.issued.parameters()[:, some])
-            phase, reference, past = (
-                None if part is None else part[some] for part in (asked.phase, asked.reference, asked.past)
+            phase, reference, past, age = (
+                None if part is None else part[some] for part in (asked.phase, asked.reference, asked.past, asked.age)
             )
             assert phase is not None and reference is not None
-            return Questions(series, asked.at[some], phase, issued, reference, past), wanted
+            return Questions(series, asked.at[some], phase, issued, reference, past, age), wanted
 
         return self._fleet._routed("quantiles", asked.series, own)
+
+    def wider(self, series: Tensor, age: Tensor) -> Tensor:
+        return self._fleet._routed("wider", series, lambda some, own: (own, age[some]))

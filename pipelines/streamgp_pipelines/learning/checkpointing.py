@@ -74,41 +74,23 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
     return shared | {"test-column": config.test_column, "test-tail": config.test_tail, "max-rows": config.max_rows}
 
 
-def manifest(
-    config: TrainConfig, learner: Learner, table: Table, options: dict[str, Json], offset: Offset
-) -> dict[str, Json]:
-    """What a checkpoint says of itself: enough to rebuild the model and to forecast without the table."""
+def manifest(learner: Learner, table: Table, options: dict[str, Json], offset: Offset) -> dict[str, Json]:
+    """What a checkpoint says of itself: enough to rebuild the learner and to forecast without the table."""
     spec = learner.windows.spec
-    more: dict[str, Json] = {} if learner.alarm_rate is None else {"alarm_rate": learner.alarm_rate}
-    if learner.buckets:
-        more |= {"read": learner.size, "buckets": learner.buckets}
     return {
         "streamgp": streamgp.__version__,
         "fingerprint": options,
-        "model": config.model,
-        "set": {key: as_text(value) for key, value in flatten(config.set).items()},
-        "seed": config.seed,
-        "calibration": _listed(asdict(learner.calibration)),
-        "spec": _listed(asdict(spec)),
+        "recipe": learner.recipe.to_json(),
         "moments": asdict(Moments.of(table.meta)),
         "unit": unit_of(table, spec),
         "units": units_of(table, spec),
         "rows": learner.rows,
-        "batch": config.batch,
-        "simulate": config.simulate if config.online else None,
-        **more,
-        "warmup": learner.schedule.warmup,
         "begun": table.rows > 0,
         "offset": dict(offset),
         "table": {"path": str(table.path), "id": table.id, "version": table.version},
         "threads": torch.get_num_threads(),
         "device": learner.device.type,
     }
-
-
-def _listed(fields: dict[str, Any]) -> dict[str, Json]:
-    """Tuples as the lists that JSON has."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
 
 
 def state_digest(saved: checkpoint.Saved) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamgp import registry
 from streamgp.errors import SchemaError, UsageError
+from streamgp.model_config import LARGEST_LAGS
 from streamgp.windows import calendar
 from streamgp.windows.windows import WindowSpec
 from streamgp_data.reading.cells import unit_in
@@ -17,8 +18,6 @@ from streamgp_pipelines.config import AUTO, DataConfig, TrainConfig
 from streamgp_pipelines.config.settings import split_names
 
 DEFAULT_LAGS = 24
-LARGEST_LAGS = 96
-"""Lags by default at most, where a season is longer and the Config of the model has no `most_lags` of its own."""
 
 
 def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> WindowSpec:
@@ -81,6 +80,22 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
     )
 
 
+def test_column(config: DataConfig, schema: pa.Schema) -> str | None:
+    """The column that says which rows are held out.
+
+    Raises:
+        UsageError: there is no such column.
+        SchemaError: the column is neither true/false nor a number.
+    """
+    if config.test_column is None:
+        return None
+    name = in_table(config.test_column, schema, "--test-column")
+    kind = schema.field(name).type
+    if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise SchemaError(f"column {name!r} is {kind}, not true/false", hint="use a 0/1 column")
+    return name
+
+
 def _instead_of(kind: pa.DataType, numeric: list[str]) -> str:
     """What to do about a column that is no number: name another one, or read its cells as numbers."""
     hints = [f"numbers are: {', '.join(numeric)}"] if numeric else []
@@ -100,7 +115,7 @@ def _most_lags(config: DataConfig) -> int:
     """Lags by default at most, as the model says."""
     if not isinstance(config, TrainConfig) or config.model == AUTO:
         return LARGEST_LAGS
-    return int(getattr(registry.load("models", config.model).Config, "most_lags", LARGEST_LAGS))
+    return int(registry.load("models", config.model).Config.most_lags)
 
 
 def _with_day(seasons: tuple[int, ...], meta: TableMeta) -> tuple[int, ...]:

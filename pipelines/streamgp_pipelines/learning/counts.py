@@ -99,7 +99,7 @@ class Counts:
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         for name in _NAMES:
-            setattr(self, name, cast(int, rest.get(name, 0)))
+            setattr(self, name, cast(int, rest[name]))
         self.reason = str(rest["reason"])
 
 

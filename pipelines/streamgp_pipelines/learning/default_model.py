@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamgp import registry
 from streamgp.windows.windows import WindowSpec
-from streamgp_pipelines.assembly import flatten, option_names
+from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.config import AUTO, TrainConfig
 
 MIXED = "ensemble"
@@ -28,8 +28,7 @@ def with_model(config: TrainConfig, spec: WindowSpec) -> TrainConfig:
     """
     if config.model != AUTO:
         return config
-    mixed, alone = (set(option_names(registry.load("models", name).Config)) for name in (MIXED, ALONE))
-    given = {name.split(".")[0] for name in flatten(config.set)}
-    only = given & {name.split(".")[0] for name in alone} - {name.split(".")[0] for name in mixed}
+    mixed, alone = (registry.load("models", name).Config.model_fields.keys() for name in (MIXED, ALONE))
+    only = {name.split(".")[0] for name in flatten(config.set)} & (alone - mixed)
     mixes = config.online and spec.lags > 0 and config.init is None and not only
     return config.model_copy(update={"model": MIXED if mixes else ALONE})

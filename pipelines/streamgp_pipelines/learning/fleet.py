@@ -9,8 +9,8 @@ silent series costs nothing.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Iterator
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,15 +19,14 @@ from torch import Tensor
 
 from streamgp.base import Due, Fleet, Inputs, Json, Model, Predictive, Stateful, Step, Timed
 from streamgp.forecasting.bands import Bands, Issued
-from streamgp.forecasting.calibration import Calibration
 from streamgp.windows.calendar import Ints
-from streamgp.windows.windows import Answers, Asks, Windows
+from streamgp.windows.windows import Answers, Asks
 from streamgp_data.batches import together
-from streamgp_pipelines.assembly import build_fleet, build_model
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.each import Separate
-from streamgp_pipelines.learning.learner import Learner, Schedule, WarmUp
+from streamgp_pipelines.learning.learner import Learner, WarmUp
 from streamgp_pipelines.learning.pairs import alone
+from streamgp_pipelines.learning.recipe import Recipe, Schedule
 from streamgp_pipelines.learning.tail import Tail
 
 AT_ONCE = 2**14
@@ -46,14 +45,6 @@ def read_size(batch: int, series: int, most: int = READ) -> int:
         (144, 8160)
     """
     return batch * max(1, min(series, most // batch))
-
-
-class ModelOptions(NamedTuple):
-    """What a model is built with: name, options, seed."""
-
-    name: str
-    set: Mapping[str, Any]
-    seed: int
 
 
 class Waiting:
@@ -75,8 +66,6 @@ class Waiting:
     def add(self, rows: pa.RecordBatch, code: Ints) -> None:
         """Let rows wait, in the order of the stream. code: (N,) of their series."""
         if self._pieces:
-            names, (first, of_first) = rows.schema.names, self._pieces[0]
-            self._pieces[0] = (first.select(names), of_first)  # an older checkpoint has more columns
             rows = rows.cast(self._pieces[0][0].schema)
         if len(code):
             self._pieces.append((rows, code))
@@ -212,22 +201,15 @@ class FleetLearner(Learner):
     """A fleet on its stream: as `Learner`, for the series of a table, each alone.
 
     Args:
+        recipe: as of `Learner`; the rows of its schedule are those of a series.
+        model: as each of the models begins.
         fleet: the models.
-        model: as each of them begins.
-        windows, calibration, schedule, device: as of `Learner`; the rows of the schedule are those of a series.
+        device: where they live.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        model: Model,
-        windows: Windows,
-        calibration: Calibration,
-        schedule: Schedule,
-        device: torch.device | None = None,
-    ) -> None:
+    def __init__(self, recipe: Recipe, model: Model, fleet: Fleet, device: torch.device | None = None) -> None:
         self.fleet = fleet
-        super().__init__(model, windows, calibration, schedule, device)
+        super().__init__(recipe, model, device)
 
     def begin(self) -> None:
         super().begin()
@@ -374,26 +356,15 @@ class FleetLearner(Learner):
         return steps
 
 
-def fleet_learner(
-    model: Model,
-    options: ModelOptions,
-    windows: Windows,
-    calibration: Calibration,
-    schedule: Schedule,
-    device: torch.device,
-) -> FleetLearner:
+def fleet_learner(recipe: Recipe, model: Model, device: torch.device) -> FleetLearner:
     """A fleet of models, before any data: one batched model where they are of one size, or separate ones.
 
     Args:
+        recipe, device: as of `FleetLearner`.
         model: as each of them begins.
-        options: what it was built with.
-        windows, calibration, schedule, device: as of `FleetLearner`.
     """
-    shape = windows.shape
-    fleet = build_fleet(options.name, options.set, shape, device)
-    if fleet is None:
-        fleet = Separate(lambda: build_model(options.name, options.set, shape, device, options.seed))
-    return FleetLearner(fleet, model, windows, calibration, schedule, device)
+    fleet = recipe.build_fleet(device) or Separate(lambda: recipe.build(device))
+    return FleetLearner(recipe, model, fleet, device)
 
 
 def _reached(due: Due) -> tuple[int, int]:

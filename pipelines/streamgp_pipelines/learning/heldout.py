@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from streamgp.errors import SchemaError
 from streamgp.windows.windows import Answers, Asks, WindowSpec
-from streamgp_data.table import Table
 from streamgp_pipelines.config import DataConfig
-from streamgp_pipelines.learning.columns import in_table
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.learning.survey import Survey
 
 CROWDED = 0.5
 """Part of the held-out rows beside training rows from which on scores are too good."""
@@ -22,22 +22,12 @@ ALIKE = 0.5
 """Correlation of a target with its neighbour from which on rows are a trajectory."""
 
 
-def held_out(config: DataConfig, table: Table, rows: int) -> Tensor:
-    """(rows,) which of the first `rows` rows of the table are held out.
-
-    Raises:
-        UsageError: there is no such column.
-        SchemaError: the column is neither true/false nor a number.
-    """
+def held_out(config: DataConfig, survey: Survey, rows: int) -> Tensor:
+    """(rows,) which of the first `rows` rows of the table are held out."""
     if config.test_column is None:
         parts = torch.arange(rows).tensor_split(config.test_blocks or 1)
         return torch.cat([_tail(len(part), config.test_tail or 0.0) for part in parts])
-    name = in_table(config.test_column, table.schema, "--test-column")
-    kind = table.schema.field(name).type
-    if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise SchemaError(f"column {name!r} is {kind}, not true/false", hint="use a 0/1 column")
-    flags = [_flags(chunk.rows.column(name)) for chunk in table.read({}, (name,))]
-    return torch.from_numpy(np.concatenate([*flags, np.zeros(0, bool)])[:rows])
+    return torch.from_numpy(survey.held[:rows])
 
 
 def hide(rows: pa.RecordBatch, columns: tuple[str, ...], hidden: Tensor) -> pa.RecordBatch:
@@ -66,7 +56,7 @@ class HeldOut(NamedTuple):
     asked: Tensor
 
 
-def asked(table: Table, spec: WindowSpec, only: Tensor) -> Tensor:
+def asked(survey: Survey, spec: WindowSpec, only: Tensor) -> Tensor:
     """(R,) the rows at which a question can be about a held-out row.
 
     Those are the `horizon` rows of its series before it; rows that came late count among them, so that beside one
@@ -75,7 +65,7 @@ def asked(table: Table, spec: WindowSpec, only: Tensor) -> Tensor:
     if not spec.lags:
         return only
     held, rows = only.numpy(), len(only)
-    code = _codes(table, spec, rows)
+    code = survey.codes[:rows]
     order = np.argsort(code, kind="stable")  # series by series
     place = np.where(held[order], np.arange(rows), rows)
     following = np.append(np.minimum.accumulate(place[::-1])[::-1][1:], rows)  # (R,) the next held-out place
@@ -89,12 +79,10 @@ def asked(table: Table, spec: WindowSpec, only: Tensor) -> Tensor:
 def restrict(asks: Asks, answers: Answers, only: HeldOut) -> tuple[Asks, Answers]:
     """The truths that are held out, and the questions that can be about one."""
     heard = answers._replace(y=answers.y.masked_fill(~only.rows[answers.position][:, None], float("nan")))
-    wanted = only.asked[asks.position]
-    series, origin, position, cutoff, ds = (part[wanted] for part in asks[:-1])
-    return Asks(series, origin, position, cutoff, ds, asks.x.rows(wanted)), heard
+    return asks.rows(only.asked[asks.position]), heard
 
 
-def beside(table: Table, spec: WindowSpec, only: Tensor) -> list[str]:
+def beside(survey: Survey, spec: WindowSpec, only: Tensor) -> list[str]:
     """What to know of the scores of a regression whose held-out rows (R,) stand beside rows of the training.
 
     Rows of one recording resemble their neighbours: a model that has learned these repeats them, and its errors say
@@ -102,7 +90,7 @@ def beside(table: Table, spec: WindowSpec, only: Tensor) -> list[str]:
     """
     if spec.lags or not bool(only.any()):
         return []
-    code, held = _codes(table, spec, len(only)), only.numpy()
+    code, held = survey.codes[: len(only)], only.numpy()
     order = np.argsort(code, kind="stable")
     held, same = held[order], np.diff(code[order]) == 0
     edge = same & (held[1:] != held[:-1])
@@ -110,8 +98,7 @@ def beside(table: Table, spec: WindowSpec, only: Tensor) -> list[str]:
     if near <= CROWDED * held.sum():
         return []
     found = []
-    for name in spec.targets:
-        values = np.concatenate([_numbers(chunk.rows.column(name)) for chunk in table.read({}, (name,))])
+    for values in survey.targets.T:
         y = values[: len(only)][order]
         one, two = y[:-1][same], y[1:][same]
         both = np.isfinite(one) & np.isfinite(two)
@@ -128,20 +115,3 @@ def beside(table: Table, spec: WindowSpec, only: Tensor) -> list[str]:
 def _tail(rows: int, part: float) -> Tensor:
     """(rows,) whether a row is among the last `part` of them."""
     return torch.arange(rows) >= rows - int(part * rows)
-
-
-def _codes(table: Table, spec: WindowSpec, rows: int) -> Any:
-    """(rows,) int64: of each row's series."""
-    if spec.series is None:
-        return np.zeros(rows, np.int64)
-    parts = [chunk.rows.column(spec.series) for chunk in table.read({}, (spec.series,))]
-    column: Any = pa.chunked_array(parts, table.schema.field(spec.series).type).combine_chunks()
-    return np.asarray(column.dictionary_encode().indices.to_numpy(zero_copy_only=False), np.int64)[:rows]
-
-
-def _flags(column: Any) -> Any:
-    return np.nan_to_num(_numbers(column)) != 0
-
-
-def _numbers(column: Any) -> Any:
-    return pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)

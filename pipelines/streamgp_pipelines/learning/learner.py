@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import pyarrow as pa
@@ -23,7 +23,6 @@ from torch import Tensor
 from streamgp.base import FLOAT, Due, Inputs, Json, Model, Predictive, Progress, Stateful, Step
 from streamgp.forecasting.alarms import Alarms
 from streamgp.forecasting.bands import Bands, Issued, Questions, features
-from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.scores import Scores
 from streamgp.forecasting.units import in_units
 from streamgp.forecasting.volatility import Errors
@@ -35,38 +34,9 @@ from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.heldout import HeldOut, restrict
 from streamgp_pipelines.learning.pairs import joined, select
 from streamgp_pipelines.learning.phases import Phases
+from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.rollout import Rehearsal
 from streamgp_pipelines.numbers import number
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """When a stream is only learned from, and when it counts.
-
-    Attributes:
-        batch: B, rows in a micro-batch.
-        warmup: rows of the stream that are fitted in batch before the first forecast that counts; more where no
-            window was whole until then, and the first micro-batch where it is 0.
-        score_from: forecasts issued at this row of the stream or later are scored; None means all that are issued.
-        score_time: the same as a time, ns since the epoch.
-    """
-
-    batch: int
-    warmup: int
-    score_from: int | None = None
-    score_time: int | None = None
-
-    def room(self, row: int) -> int:
-        """Rows of the micro-batch that begins at this row: B, or fewer at the first row of the stream.
-
-        So micro-batches end at the last row of the warm-up, and every B rows from there.
-
-        Example:
-            >>> schedule = Schedule(batch=256, warmup=1080)
-            >>> schedule.room(0), schedule.room(56), schedule.room(1080)
-            (56, 256, 256)
-        """
-        return (self.warmup - row - 1) % self.batch + 1
 
 
 class WarmUp:
@@ -114,33 +84,20 @@ class Learner:
     `branch` learns it, in a learner that goes no further.
 
     Args:
-        model: on its device; windows travel there once a micro-batch.
-        windows: of the run's WindowSpec.
-        calibration: which quantiles are issued; none for a model of outcomes, which has no bands.
-        schedule: warm-up and scoring.
+        recipe: all that it is made of, but the state; `learning.making` makes learners.
+        model: of the recipe, on its device; windows travel there once a micro-batch.
         device: where the model lives.
-        rehearsal: simulations of the past, where they are wanted.
-        alarm_rate: nominal false-alarm rate, where alarms are wanted.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        windows: Windows,
-        calibration: Calibration,
-        schedule: Schedule,
-        device: torch.device | None = None,
-        rehearsal: Rehearsal | None = None,
-        alarm_rate: float | None = None,
-    ) -> None:
+    def __init__(self, recipe: Recipe, model: Model, device: torch.device | None = None) -> None:
+        self.recipe = recipe
         self.device = device or torch.device("cpu")
         self.model = model.to(self.device)
-        self.windows = windows
-        self.calibration = calibration
-        self.rehearsal = rehearsal
-        self.alarm_rate = alarm_rate
-        self.phases = Phases(windows.spec)
-        self.schedule = schedule
+        self.calibration, self.schedule, self.alarm_rate = recipe.calibration, recipe.schedule, recipe.alarm_rate
+        self.rehearsal: Rehearsal | None = None
+        if recipe.simulate is not None:
+            self.rehearsal = Rehearsal(recipe.spec, recipe.simulate, recipe.calibration, recipe.seed)
+        self.phases = Phases(recipe.spec)
         self.only: HeldOut | None = None
         """Which rows of the stream are scored, in batch training; None is all of them."""
         self.progress: Callable[[Progress], None] = lambda _: None
@@ -151,7 +108,7 @@ class Learner:
 
     def begin(self) -> None:
         """Go back to the first row of the stream; the model keeps what it has learned."""
-        self.windows = Windows(self.windows.spec)
+        self.windows = Windows(self.recipe.spec)
         shape = self.windows.shape
         calibration, period = self.calibration, self.phases.period
         kept = len(calibration.probabilities), features(calibration)
@@ -182,9 +139,6 @@ class Learner:
 
     def close(self) -> None:
         """Let go of other processes, where there are some."""
-
-    buckets = 0
-    """Shards that the series of a fleet are dealt to; 0 where they are not."""
 
     @property
     def streams(self) -> int:
@@ -339,7 +293,7 @@ class Learner:
         issued = self._nothing()
         if len(asks.origin):
             issued = self._predict(asks)
-            self.ledger.add(asks, issued)
+            self.ledger.add(asks, self.widened(asks, issued))
         self._calibrate(asks, issued, answers)
         due = self.ledger.pop(answers)
         due = due._replace(target=self.windows.spec.learned(due.target))
@@ -349,12 +303,15 @@ class Learner:
         if self.warmup.done_at is None:
             return due
         self.scores.follow(answers.y[fitted], answers.seasonal[fitted])
+        now, before = (self.windows.spec.learned(part[fitted]) for part in (answers.y, answers.seasonal))
+        self.bands.follow(answers.series[fitted], now, before)
         if self.alarms is not None:
             learned = due._replace(y=self.windows.spec.learned(due.y, due.column))
             found = self.alarms.judge(learned, self._counts(due.series, due.position, due.cutoff))
             due = due._replace(tail=found.p, alarm=found.kind)
         self.scores.add(self.counted(due))
-        fair = select(due, ~self._warm(due.series, due.position))
+        assert due.aged is not None
+        fair = select(due, ~(self._warm(due.series, due.position) | due.aged))
         self.bands.update(fair._replace(y=self.windows.spec.learned(fair.y, fair.column)))
         return due
 
@@ -401,7 +358,15 @@ class Learner:
             issued,
             reference,
             asks.x.past[..., : shape.outputs],
+            asks.age,
         )
+
+    def widened(self, asks: Asks, issued: Predictive) -> Predictive:
+        """Raw distributions (N, T), wider where a target was not known at the row asked at; outcomes as they are."""
+        if issued.binary or not bool((asks.age > 0).any()):
+            return issued
+        wider = self.bands.wider(asks.series, asks.age)
+        return issued.affine(wider, issued.mean * (1.0 - wider))
 
     def _learn(self, due: Due) -> Step | None:
         """Step 4; before the end of the warm-up windows are only kept, at its end they are fitted together.

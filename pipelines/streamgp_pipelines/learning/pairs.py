@@ -27,6 +27,7 @@ def select(due: Due, keep: Tensor) -> Due:
         features=_columns(due.features, rows),
         tail=None if due.tail is None else due.tail[rows],
         alarm=None if due.alarm is None else due.alarm[rows],
+        aged=None if due.aged is None else due.aged[rows],
     )
 
 
@@ -55,6 +56,7 @@ def joined(found: Sequence[Due]) -> Due:
         predictive=type(known[0]).from_parameters(torch.cat(issued, 1)),
         quantiles=quantiles,
         features=quantiles[:0],
+        aged=None,
     )
 
 

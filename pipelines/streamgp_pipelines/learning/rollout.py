@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any, cast, get_args, get_type_hints
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +19,10 @@ import pyarrow.compute as pc
 import torch
 from torch import Generator, Tensor
 
-from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Json, Model, OutputError, Simulates, Stateful
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.simulated import Paths, SimulationBands
+from streamgp.model_config import models_with
 from streamgp.windows.calendar import Floats, Ints
 from streamgp.windows.paths import PathWindows, rows_ahead
 from streamgp.windows.windows import Asks, Windows, WindowSpec
@@ -36,8 +35,6 @@ ORIGINS = 16
 """Simulations of a round."""
 FAR = 1e12
 """Simulated values are limited to this size."""
-ONE_STEP = ("exact", "finite_rkhs")
-"""Models that draw functions, and that planned simulations (`Shape.simulated`) do not train otherwise."""
 _SERIES = "streamgp origin"
 
 
@@ -232,17 +229,10 @@ def device_of(model: Model) -> torch.device:
 
 
 def simulators() -> list[str]:
-    """The models that draw functions, as far as their `build` says what it builds.
+    """The models that draw functions.
 
     Example:
         >>> "linear" in simulators(), "persistence" in simulators()
         (True, False)
     """
-    found = []
-    for name in registry.names("models"):
-        built: Any = None
-        with suppress(Exception):  # a model that cannot be imported here is none that can be recommended
-            built = get_type_hints(registry.load("models", name).build).get("return")
-        if all(hasattr(one, "functions") for one in get_args(built) or (built,)):
-            found.append(name)
-    return found
+    return sorted([*models_with("calibrated"), *models_with("trained")])

@@ -1,14 +1,14 @@
 """Batch training on more windows than fit into memory: a sample of them is held, the others are read again.
 
 One pass draws the sample, and leaves a mark at the beginning of each block of rows: the offset there, and the windows
-that are under way. From its mark any process makes the windows of a block, as often as they are needed, with the same
-bits: a window may look back on rows of other blocks.
+that are under way. From its mark the windows of a block are made as often as they are needed, with the same bits: a
+window may look back on rows of other blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,11 +17,9 @@ from streamgp.base import Inputs, Offset, Source
 from streamgp.online.inputs import Usual, usable
 from streamgp.online.reservoir import Reservoir
 from streamgp.online.standardised import Standardised
-from streamgp.online.summing import Absorb, Summing, Totals, added, blocks, in_blocks, sums_of
+from streamgp.online.summing import Absorb, Totals, added, blocks, in_blocks, sums_of
 from streamgp.windows.windows import WindowSpec
-from streamgp_data.table import Table
 from streamgp_pipelines.learning.collect import ROWS, Collector, Pairing, stretches
-from streamgp_pipelines.learning.session import Columns
 
 
 class Block(NamedTuple):
@@ -42,37 +40,15 @@ class Block(NamedTuple):
     held: Tensor
 
 
-class Place(NamedTuple):
-    """Where a table is read from, in whatever process.
-
-    Attributes:
-        path: of the table.
-        version: of its log.
-        names: of the columns.
-        size: rows of a chunk.
-    """
-
-    path: str
-    version: int
-    names: tuple[str, ...]
-    size: int
-
-    def open(self) -> Columns:
-        """The same rows as where training began, whatever was appended since."""
-        return Columns(Table.open(self.path, version=self.version), self.names, self.size)
-
-
 class Rest(NamedTuple):
     """The windows that are not in memory, by blocks.
 
     Attributes:
-        place: of the table.
         spec: of the windows.
         usual: what makes a value of a window a glitch.
         blocks: in the order of the table.
     """
 
-    place: Place
     spec: WindowSpec
     usual: Usual
     blocks: Sequence[Block]
@@ -97,7 +73,7 @@ class Sampled(NamedTuple):
 
 
 def sample(
-    source: Columns,
+    source: Source,
     spec: WindowSpec,
     hidden: Tensor,
     size: int,
@@ -147,8 +123,7 @@ def sample(
         )
         for (part, offset, since, first), last in zip(marks, edges[1:], strict=True)
     ]
-    place = Place(str(source.table.path), source.table.version, source.names, source.size)
-    return Sampled(x, y, Rest(place, spec, usual, made), count, partly)
+    return Sampled(x, y, Rest(spec, usual, made), count, partly)
 
 
 def windows_of(source: Source, rest: Rest, block: Block) -> Iterator[tuple[Inputs, Tensor]]:
@@ -208,53 +183,24 @@ def block_totals(source: Source, rest: Rest, block: Block, way: Learned) -> Tota
     return sums_of(way.learner, way.absorb, parts())
 
 
-class SumsBlocks(Summing, Protocol):
-    """Sums over rows in memory, and over blocks that are not."""
-
-    def read(self, rest: Rest, way: Learned) -> Iterator[Totals]:
-        """The sums of each block, in their order."""
-
-
-class Here:
-    """In this process.
-
-    Args:
-        source: of the table.
-    """
-
-    lost = 0
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def __call__(self, learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
-        """See `Summing`."""
-        in_blocks(learner, absorb, rows, chunk)
-
-    def read(self, rest: Rest, way: Learned) -> Iterator[Totals]:
-        """See `SumsBlocks`."""
-        for block in rest.blocks:
-            yield block_totals(self.source, rest, block, way)
-
-
 class WithRest:
     """A `Summing` that learns the rest of a table with the rows that it is given, which are of the sample.
 
     Args:
-        sums: of rows in memory, and of blocks.
+        source: of the table, at the version that training began with.
         rest: of the table.
         standardised: returns what standardises when rows are learned.
     """
 
-    def __init__(self, sums: SumsBlocks, rest: Rest, standardised: Callable[[], Standardised]) -> None:
-        self.sums, self.rest, self.standardised = sums, rest, standardised
+    def __init__(self, source: Source, rest: Rest, standardised: Callable[[], Standardised]) -> None:
+        self.source, self.rest, self.standardised = source, rest, standardised
 
     def __call__(self, learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
         """See `Summing`. Rows given have equal weights, as those of a batch do, and so have the others."""
-        self.sums(learner, absorb, rows, chunk)
+        in_blocks(learner, absorb, rows, chunk)
         total: Totals = learner.sums()
         learner.zero()
         way = Learned(learner, absorb, self.standardised(), rows[2][:1].clone(), chunk)
-        for found in self.sums.read(self.rest, way):
-            total = added(total, found)
+        for block in self.rest.blocks:
+            total = added(total, block_totals(self.source, self.rest, block, way))
         learner.put(total)

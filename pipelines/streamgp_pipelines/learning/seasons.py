@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from streamgp_data.checkpoint import Saved
-from streamgp_data.table import Table
 from streamgp_pipelines.config import DataConfig, RunConfig, TrainConfig, micro_batch
-from streamgp_pipelines.learning.columns import with_commas
-from streamgp_pipelines.learning.sizes import count_series
+from streamgp_pipelines.learning.restored import recipe_of
 from streamgp_pipelines.seasons import confirmed, proposed
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.learning.survey import Survey
 
 Config = TypeVar("Config", bound=DataConfig)
 
@@ -18,29 +19,33 @@ PANEL_BATCH = 2048
 """Rows of a micro-batch of a panel at most, by default."""
 
 
-def with_seasons(config: Config, table: Table, saved: Saved | None = None) -> Config:
-    """The options with what is left to the data filled in: `--season auto`, and the micro-batch of a panel.
-
-    A run that goes on keeps what its checkpoint says.
-    """
-    update: dict[str, Any] = {}
-    about: Any = {} if saved is None else saved.manifest
-    if config.season == "auto":
-        target = with_commas(config.target, table.schema, "--target")[:1]
-        update["season"] = tuple(about["spec"]["seasons"]) if about else proposed(table, target[0] if target else "y")
-    if isinstance(config, RunConfig) and "batch" not in config.model_fields_set:
-        seasons = update.get("season", config.season)
-        batch = micro_batch(seasons)
-        alone = isinstance(config, TrainConfig) and config.fleet
-        if seasons and table.meta.series is not None and not alone:  # as many steps of each series
-            batch = min(max(batch * count_series(table), 256), PANEL_BATCH)
-        update["batch"] = about["batch"] if about else batch
-    return config.model_copy(update=update) if update else config
+def with_seasons(config: Config, survey: Survey, saved: Saved | None = None) -> Config:
+    """The options with the seasons that `--season auto` stands for, which the first rows of the table show; a run that
+    goes on keeps those of its checkpoint."""
+    if config.season != "auto":
+        return config
+    if saved is not None:
+        return config.model_copy(update={"season": recipe_of(saved).spec.seasons})
+    survey.look()
+    return config.model_copy(update={"season": proposed(survey.opening, survey.table.meta, survey.spec.targets[0])})
 
 
-def overlooked(table: Table, target: str) -> list[str]:
+def with_batch(config: Config, survey: Survey, saved: Saved | None = None) -> Config:
+    """The options with the micro-batch, where none was given: that of a panel depends on its series."""
+    if not isinstance(config, RunConfig) or "batch" in config.model_fields_set:
+        return config
+    if saved is not None:
+        return config.model_copy(update={"batch": recipe_of(saved).schedule.batch})
+    batch, alone = micro_batch(config.season), isinstance(config, TrainConfig) and config.fleet
+    if config.season and survey.table.meta.series is not None and not alone:  # as many steps of each series
+        batch = min(max(batch * survey.count, 256), PANEL_BATCH)
+    return config.model_copy(update={"batch": batch})
+
+
+def overlooked(survey: Survey) -> list[str]:
     """What to know of a run without --season whose target has one."""
-    named = ",".join(map(str, confirmed(table, target)))
+    target = survey.spec.targets[0]
+    named = ",".join(map(str, confirmed(survey.opening, survey.table.meta, target)))
     if not named:
         return []
     return [f"{target} shows a season, and none is named: --season {named} lets the model look one season back"]

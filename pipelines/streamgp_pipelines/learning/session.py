@@ -7,17 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from streamgp.base import Chunk, Json, Model, Offset, Simulates
 from streamgp.errors import StateError, TableError, UsageError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.forecasting.calibration import Calibration
-from streamgp.windows.rows import times
-from streamgp.windows.windows import Windows, WindowSpec
+from streamgp.model_config import models_with
+from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
 from streamgp_data.disk import sync_above
 from streamgp_data.table import SEQ, Table, TableMeta
@@ -29,17 +27,20 @@ from streamgp_pipelines.learning.buckets import READ as DEALT
 from streamgp_pipelines.learning.buckets import Buckets, buckets_for
 from streamgp_pipelines.learning.checkpointing import fingerprint, manifest, match_machine, passed_over
 from streamgp_pipelines.learning.collect import ROWS as COLLECTED
-from streamgp_pipelines.learning.columns import columns_read, window_spec
+from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.default_model import with_model
-from streamgp_pipelines.learning.fleet import ModelOptions, fleet_learner, read_size
+from streamgp_pipelines.learning.fleet import read_size
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
-from streamgp_pipelines.learning.learner import Learner, Schedule
-from streamgp_pipelines.learning.restored import read_checkpoint
-from streamgp_pipelines.learning.rollout import ONE_STEP, Rehearsal, simulators
-from streamgp_pipelines.learning.seasons import overlooked, with_seasons
-from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
+from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.making import learner_of
+from streamgp_pipelines.learning.recipe import Recipe, Schedule
+from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
+from streamgp_pipelines.learning.rollout import simulators
+from streamgp_pipelines.learning.seasons import overlooked
+from streamgp_pipelines.learning.shard import Since, Workers, here
+from streamgp_pipelines.learning.survey import Survey, surveyed
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.transforms import with_transforms
 from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
@@ -108,6 +109,7 @@ class Session:
         saved_rows: rows at the newest checkpoint; -1 before the first.
         saved_tail: rows behind them that the newest checkpoint holds too.
         fitted: in batch training: the model has said that more epochs would change nothing.
+        survey: of the table when it was opened; None where a service goes on.
     """
 
     config: TrainConfig
@@ -122,6 +124,7 @@ class Session:
     saved_tail: int = 0
     fitted: bool = False
     warnings: list[str] = field(default_factory=list)
+    survey: Survey | None = None
 
     @property
     def learned(self) -> bool:
@@ -137,7 +140,7 @@ class Session:
             tail: the rows behind it.
             rows: how many rows the checkpoint stands for, where it is not those that the learner has seen.
         """
-        about = manifest(self.config, self.learner, self.table, self.options, self.offset) | {"fitted": self.fitted}
+        about = manifest(self.learner, self.table, self.options, self.offset) | {"fitted": self.fitted}
         parts = self.learner.parts() | {"curves": self.curves, "tail": Tail(tail)}
         rows = self.learner.rows if rows is None else rows
         if self.config.durable:
@@ -167,22 +170,52 @@ def open_session(
     goes_on = table is None and checkpoint.exists(config.checkpoint)
     saved = read_checkpoint(config.checkpoint) if goes_on else None
     table = Table.open(config.table, config.durable) if table is None else table
-    config = with_seasons(config, table, saved)
-    spec = window_spec(config, table.schema, table.meta)
+    config, spec, survey = surveyed(config, table, saved)
     config = with_model(config, spec)
     device = find_device(config.device)
-    warmup = warmup_rows(config, spec, table, saved)
-    spec = with_transforms(config, spec, table, warmup, saved)
-    shape = spec.shape
-    schedule = make_schedule(config, spec, table.meta, warmup)
+    warmup = warmup_rows(config, spec, survey, saved)
+    spec = with_transforms(config, spec, survey, warmup, saved)
+    schedule = make_schedule(config, table.meta, warmup)
     initial = None if config.init is None else initial_file.read(config.init)
-    options = fingerprint(config, spec, schedule.warmup, initial)
-    warnings = []
+    options = fingerprint(config, spec, warmup, initial)
+    warnings = [] if saved is None else check_options(saved, options, warmup, device)
+    check_size(config, spec, survey, warmup)
+    if saved is None and not config.follow:
+        check_span(survey, spec)
+    config, model = made_model(config, spec, survey, warmup, saved, initial, device)
+    if initial is not None:
+        warnings += seen_before(config, initial, survey, schedule)
+    recipe, more = made_recipe(config, model, spec, schedule, survey, saved)
+    learner = learner_of(recipe, device, model, workers)
+    source = Columns(table, columns_read(spec), learner.size, hold=config.online)
+    naming = Naming(config.model, recipe.calibration, Moments.of(table.meta), alarms=config.alarm_rate is not None)
+    session = Session(config, table, learner, source, options, naming, survey=survey)
+    session.warnings = [*warnings, *more, *remarks(config, spec, survey)]
+    if isinstance(learner, Buckets):
+        learner.remember(config.checkpoint, source)
     if saved is not None:
-        made: Any = saved.manifest["fingerprint"]
-        checkpoint.check_fingerprint(made if has_begun(saved) else {**made, "warmup": schedule.warmup}, options)
-        warnings = match_machine(saved, device) + passed_over(saved)
-    fitted = schedule.warmup if config.online else min(config.sample or table.rows, table.rows)
+        go_on(session, saved)
+    return session
+
+
+def check_options(saved: checkpoint.Saved, options: dict[str, Json], warmup: int, device: torch.device) -> list[str]:
+    """See that a checkpoint was made with the options of this run; what to know where the machine is another.
+
+    Raises:
+        CheckpointError: it was made with others.
+    """
+    made: Any = saved.manifest["fingerprint"]
+    checkpoint.check_fingerprint(made if has_begun(saved) else {**made, "warmup": warmup}, options)
+    return match_machine(saved, device) + passed_over(saved)
+
+
+def check_size(config: TrainConfig, spec: WindowSpec, survey: Survey, warmup: int) -> None:
+    """See that a run is possible and fits into memory; a warning where its steps will be slow.
+
+    Raises:
+        UsageError: it is not, or does not.
+    """
+    table, series = survey.table, survey.count
     given = model_settings(config.model, config.set)
     if getattr(given, "shared", False) and not config.fleet:
         raise UsageError("shared=true shares a kernel among the series of a fleet", hint="add --fleet, or leave it out")
@@ -190,115 +223,144 @@ def open_session(
         message = "pooled=true learns one regression from all series, and workers learn series apart"
         raise UsageError(message, hint="leave out --engine ray, or pooled=true")
     batch = config.batch if config.online else max(config.batch, min(COLLECTED, table.rows))
-    series = sizes.count_series(table)
+    fitted = warmup if config.online else min(config.sample or table.rows, table.rows)
     if config.fleet:
         fitted = min(fitted * series, table.rows)
-    needed = (series, table.rows, fitted, len(config.level), batch, given)
     many = not config.online and not config.sample and fitted > FEW
     instead = f"--sample {FEW} holds no more windows; " if many else ""
-    sizes.check(sizes.of_training(spec, *needed), config.max_memory, instead)
-    for slow in sizes.slowness(shape):
+    parts = sizes.of_training(spec, series, table.rows, fitted, len(config.level), batch, given)
+    sizes.check(parts, config.max_memory, instead)
+    for slow in sizes.slowness(spec.shape):
         logging.getLogger("streamgp").warning(slow)  # now: the end may be far
-    if saved is None and not config.follow:
-        check_span(table, spec)
-    model = build_model(config.model, config.set, shape, device, config.seed)
-    spec = replace(spec, contexts=model.context)
+
+
+def made_model(
+    config: TrainConfig,
+    spec: WindowSpec,
+    survey: Survey,
+    warmup: int,
+    saved: checkpoint.Saved | None,
+    initial: Initial | None,
+    device: torch.device,
+) -> tuple[TrainConfig, Model]:
+    """The model before its first row, and the options with the kernel that the hyper-parameters of --init are of.
+
+    Raises:
+        UsageError: an option or a value is unknown, or the hyper-parameters do not fit.
+        DataError: the warm-up has too few windows for it.
+    """
+    model = build_model(config.model, config.set, spec.shape, device, config.seed)
     if config.online and (saved is None or not has_begun(saved)):
-        model.check_fit(first_windows(table, spec, schedule.warmup))
-    if initial is not None:
-        options_set = with_kernel(config.model, config.set, initial)
-        if isinstance(model, TakesInitial) and options_set != config.set:
-            config = config.model_copy(update={"set": options_set})
-            model = build_model(config.model, options_set, shape, device, config.seed)
-        initialise(model, config.model, initial)
-        check_one_start(config.model, config.set)
-        warnings += seen_before(config, initial, table, schedule)
-    if model.family.binary and spec.transforms:
+        model.check_fit(first_windows(survey, spec, warmup))
+    if initial is None:
+        return config, model
+    options = with_kernel(config.model, config.set, initial)
+    if isinstance(model, TakesInitial) and options != config.set:
+        config = config.model_copy(update={"set": options})
+        model = build_model(config.model, options, spec.shape, device, config.seed)
+    initialise(model, config.model, model_settings(config.model, config.set), initial)
+    check_one_start(config.model, config.set)
+    return config, model
+
+
+def made_recipe(
+    config: TrainConfig,
+    model: Model,
+    spec: WindowSpec,
+    schedule: Schedule,
+    survey: Survey,
+    saved: checkpoint.Saved | None,
+) -> tuple[Recipe, list[str]]:
+    """All that the learner is made of, and what to know of options that change nothing.
+
+    Raises:
+        UsageError: an option does not go with the model.
+        StateError: a fleet began in one piece, and cannot be dealt to workers.
+    """
+    spec, binary, warnings = replace(spec, contexts=model.context), model.family.binary, list[str]()
+    if binary and spec.transforms:
         raise UsageError("an outcome of 0 or 1 is not transformed", hint="leave out --transform")
-    calibration = Calibration(
-        config.level,
-        config.quantiles,
-        config.point,
-        config.lower,
-        config.upper,
-        none=model.family.binary,
-        transformed=bool(spec.transforms),
-    )
-    unused = [f"--{name}" for name in _OF_BANDS if calibration.none and name in config.model_fields_set]
+    bounds = config.level, config.quantiles, config.point, config.lower, config.upper
+    calibration = Calibration(*bounds, none=binary, transformed=bool(spec.transforms))
+    unused = [f"--{name}" for name in _OF_BANDS if binary and name in config.model_fields_set]
     if unused:
         warnings.append(
             f"{', '.join(unused)} had no effect: the target is an outcome of 0 or 1, and its probability has no bands"
         )
-    rehearsal = None
     if config.simulate is not None:
         warnings += check_simulates(config, model, spec)
-        if config.online:
-            rehearsal = Rehearsal(spec, config.simulate, calibration, config.seed)
-    if calibration.none and config.alarm_rate is not None:
+    if binary and config.alarm_rate is not None:
         raise UsageError("an outcome of 0 or 1 has no alarms", hint="leave out --alarm-rate")
-    if config.fleet:
-        learner: Learner = open_fleet(config, model, spec, calibration, schedule, series, saved, device, workers)
-    else:
-        learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, config.alarm_rate)
-    source = Columns(table, columns_read(spec), learner.size, hold=config.online)
-    naming = Naming(config.model, calibration, Moments.of(table.meta), alarms=config.alarm_rate is not None)
-    session = Session(config, table, learner, source, options, naming, warnings=warnings)
-    if spec.series is not None and spec.time is not None and one_after_another(table, spec.time, spec.series):
-        session.warnings.append(
+    buckets, read = dealt(config, survey.count, saved) if config.fleet else (0, 0)
+    recipe = replace(
+        Recipe.of(config.model, config.set, spec, schedule, calibration, config.seed),
+        simulate=config.simulate if config.online else None,
+        alarm_rate=config.alarm_rate,
+        buckets=buckets,
+        read=read,
+    )
+    return recipe, warnings
+
+
+def remarks(config: TrainConfig, spec: WindowSpec, survey: Survey) -> list[str]:
+    """What to know of the rows of the table.
+
+    Raises:
+        DataError: a column that batch training learns has no value.
+    """
+    found = []
+    if survey.order.one_after_another:
+        found.append(
             "the series of this table follow one another, and are learned in that order: "
             "ingest the source into a new table with --sort to interleave them by time"
         )
     if spec.time is not None and spec.every_ns is None and spec.lags:
-        session.warnings += holes(table)
+        found += holes(survey.pace, survey.table.meta)
     if not config.online:
-        check_columns(table, spec)
-    elif nothing := without_values(table, spec.columns[len(spec.targets) :]):
-        session.warnings.append(nothing)
+        check_columns(survey)
+    elif nothing := without_values([name for name in survey.empty if name not in spec.targets]):
+        found.append(nothing)
     if spec.lags and not spec.simulated and "season" not in config.model_fields_set:
-        session.warnings += overlooked(table, spec.targets[0])
+        found += overlooked(survey)
+    return found
+
+
+def go_on(session: Session, saved: checkpoint.Saved) -> None:
+    """Bring a session back to the state of a checkpoint.
+
+    Raises:
+        TableError: it is of another table.
+        CheckpointError: it does not fit.
+    """
+    learner, tail = session.learner, Tail()
+    check_table(saved, session.table)
+    saved.restore(learner.parts() | {"curves": session.curves, "tail": tail})
     if isinstance(learner, Buckets):
-        learner.remember(config.checkpoint, source)
-    if saved is not None:
-        check_table(saved, table)
-        tail = Tail()
-        saved.restore(learner.parts() | {"curves": session.curves, "tail": tail})
-        if isinstance(learner, Buckets):
-            with checkpoint.fitting(f"the shards of {saved.path}"):
-                learner.load(saved.shards)
-        session.saved_tail = 0 if tail.rows is None else tail.rows.num_rows
-        learner.rows = session.saved_rows = saved.rows
-        session.offset = saved.manifest["offset"]  # type: ignore[assignment]
-        session.fitted = bool(saved.manifest["fitted"])
-    return session
+        with checkpoint.fitting(f"the shards of {saved.path}"):
+            learner.load(saved.shards)
+    session.saved_tail = 0 if tail.rows is None else tail.rows.num_rows
+    learner.rows = session.saved_rows = saved.rows
+    session.offset = cast(Offset, saved.manifest["offset"])
+    session.fitted = bool(saved.manifest["fitted"])
 
 
-def open_fleet(
-    config: TrainConfig,
-    model: Model,
-    spec: WindowSpec,
-    calibration: Calibration,
-    schedule: Schedule,
-    series: int,
-    saved: checkpoint.Saved | None,
-    device: torch.device,
-    workers: Callable[[Recipe, Since], Workers],
-) -> Learner:
-    """A fleet in one piece, or in buckets where it began so, or is to live in other processes.
+def dealt(config: TrainConfig, series: int, saved: checkpoint.Saved | None) -> tuple[int, int]:
+    """The buckets of a fleet and the rows that they read at a time: where it began so, or is to live in other
+    processes; (0, 0) in one piece.
 
     Raises:
         StateError: it began in one piece, and cannot be dealt to workers.
     """
-    options, dealt = ModelOptions(config.model, config.set, config.seed), config.engine == "ray"
-    buckets = dealt * buckets_for(series) if saved is None else cast(int, saved.manifest.get("buckets", 0))
-    if buckets:
-        size = read_size(config.batch, series, DEALT) if saved is None else cast(int, saved.manifest["read"])
-        return Buckets(model, Recipe(options, spec, calibration, schedule, size, buckets), workers)
-    if dealt:
+    away = config.engine == "ray"
+    if saved is None:
+        return (buckets_for(series), read_size(config.batch, series, DEALT)) if away else (0, 0)
+    began = recipe_of(saved)
+    if away and not began.buckets:
         raise StateError(
             f"{config.checkpoint} has a fleet in one piece, which is not dealt to workers",
             hint="leave out --engine, or begin again with --fresh",
         )
-    return fleet_learner(model, options, Windows(spec), calibration, schedule, device)
+    return began.buckets, began.read
 
 
 def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> list[str]:
@@ -312,9 +374,9 @@ def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> list
             f"--simulate {config.simulate} needs a model that draws functions of its own past, one step ahead",
             hint=f"use --horizon 1, --lags 1 or more, and --model {' or '.join(simulators())}",
         )
-    if config.model not in ONE_STEP:
+    if model_settings(config.model, config.set).simulates == "trained":
         return []
-    instead = " or ".join(name for name in simulators() if name not in ONE_STEP)
+    instead = " or ".join(models_with("trained"))
     if not config.online:
         raise UsageError(
             f"--simulate {config.simulate} trains nothing of {config.model}, which learns one step ahead",
@@ -325,14 +387,15 @@ def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> list
     ]
 
 
-def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: Schedule) -> list[str]:
+def seen_before(config: TrainConfig, initial: Initial, survey: Survey, schedule: Schedule) -> list[str]:
     """What to know of the scores where hyper-parameters were found on rows that are scored."""
     about: Any = initial.found
+    table = survey.table
     if (about.get("table") or {}).get("id") != table.id:
         return []
     last = int(about.get("last_row", 0))
     if not config.online:
-        scored = held_out(config, table, min(table.rows, config.max_rows or table.rows)).nonzero()[:, 0]
+        scored = held_out(config, survey, min(table.rows, config.max_rows or table.rows)).nonzero()[:, 0]
         same = config.test_column is not None and about.get("test_column") == config.test_column
         if same or not len(scored) or int(scored[0]) >= last:
             return []
@@ -341,9 +404,7 @@ def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: S
             "their test scores are optimistically biased"
         ]
     first = max(schedule.warmup, schedule.score_from or 0)
-    if schedule.score_time is not None and table.meta.time is not None:
-        parts = (times(chunk.rows, table.meta.time) for chunk in table.read({}, (table.meta.time,)))
-        first = max(first, sum(int((part < schedule.score_time).sum()) for part in parts))
+    first = max(first, survey.before)
     if first >= last:
         return []
     return [
@@ -352,47 +413,14 @@ def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: S
     ]
 
 
-def holes(table: Table) -> list[str]:
+def holes(pace: Pace, meta: TableMeta) -> list[str]:
     """What to know of a table without a declared interval whose rows are regular but for some long gaps."""
-    pace, meta = Pace.of(table), table.meta
     usual, longest = pace.median(), pace.longest()
     if not usual or not pace.regular() or longest < HOLE * usual:
         return []
     long, short = (spoken(value * 1e-6) if meta.clock else f"{value} steps" for value in (longest, usual))
     advice = f"; streamgp ingest with --every {short} makes it a gap, also of this table" if meta.clock else ""
     return [f"rows are {short} apart, and once {long}: windows count rows, and cross this hole{advice}"]
-
-
-def one_after_another(table: Table, time: str, series: str) -> bool:
-    """Whether the clock of the table starts over, as it does where series are stacked: a few times, and far back.
-
-    A row is behind when its time lies in the first half of what the rows up to it span. Stacked series stay behind
-    for many rows; rows that come a little late do not, nor does a clock that goes back and forth.
-    One pass over the time column, and the same answer however the table is cut into chunks.
-    """
-    restarts, total = 0, 0
-    seen: tuple[int, int, bool] | None = None  # first, newest, whether the last row was behind
-    for rows, _ in table.read({}, (time,)):
-        ticks = rows.column(time).cast(pa.int64()).to_numpy()
-        first, newest, last = seen or (int(ticks[0]), int(ticks[0]), False)
-        so_far = np.maximum.accumulate(np.maximum(ticks, newest))
-        behind = ticks < first + (so_far - first) // 2
-        restarts += int((behind & ~np.append(last, behind[:-1])).sum())
-        total += int(behind.sum())
-        seen = first, int(so_far[-1]), bool(behind[-1])
-    return 0 < restarts < table.rows / 20 and total >= 10 * restarts and not _interleaved(table, series)
-
-
-def _interleaved(table: Table, series: str) -> bool:
-    """Whether one row in 20 is of another series than the row before it."""
-    changes, last = 0, None
-    for rows, _ in table.read({}, (series,)):
-        names = rows.column(series)
-        changes += int(pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False).sum()) + (
-            names[0].as_py() != last
-        )
-        last = names[-1].as_py()
-    return changes > table.rows / 20
 
 
 def check_table(saved: checkpoint.Saved, table: Table) -> None:
@@ -414,7 +442,7 @@ def check_table(saved: checkpoint.Saved, table: Table) -> None:
         )
 
 
-def make_schedule(config: TrainConfig, spec: WindowSpec, meta: TableMeta, warmup: int) -> Schedule:
+def make_schedule(config: TrainConfig, meta: TableMeta, warmup: int) -> Schedule:
     """Warm-up and scoring of a run."""
     rows, time = None, None
     if config.score_from is not None:

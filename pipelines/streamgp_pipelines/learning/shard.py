@@ -7,7 +7,6 @@ results are Arrow, NumPy arrays and plain values. Nothing that a bucket does dep
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -18,36 +17,15 @@ from torch import Tensor
 from streamgp import registry
 from streamgp.base import Due, Json, Step
 from streamgp.forecasting.bands import Questions
-from streamgp.forecasting.calibration import Calibration
-from streamgp.windows.windows import Asks, Windows, WindowSpec
+from streamgp.windows.windows import Asks, Windows
 from streamgp_data import checkpoint
-from streamgp_pipelines.assembly import build_model
-from streamgp_pipelines.learning.fleet import FleetLearner, ModelOptions, fleet_learner
-from streamgp_pipelines.learning.learner import Schedule
+from streamgp_pipelines.learning.fleet import FleetLearner, fleet_learner
 from streamgp_pipelines.learning.pairs import joined
+from streamgp_pipelines.learning.recipe import Recipe
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 PAIRS = ("series", "position", "cutoff", "ds", "column", "y")
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What every bucket of a fleet begins as.
-
-    Attributes:
-        options: of the models.
-        spec, calibration, schedule: as of `FleetLearner`.
-        size: rows that are read at a time.
-        buckets: how many there are.
-    """
-
-    options: ModelOptions
-    spec: WindowSpec
-    calibration: Calibration
-    schedule: Schedule
-    size: int
-    buckets: int
 
 
 class Tally(NamedTuple):
@@ -109,10 +87,9 @@ class Shard:
     lost = 0
 
     def __init__(self, recipe: Recipe) -> None:
-        self.recipe, options = recipe, recipe.options
-        registry.trust(f"{options.name} {dict(options.set)}")  # the user named them where the run was started
-        self.device = torch.device("cpu")
-        self.model = build_model(options.name, options.set, recipe.spec.shape, self.device, options.seed)
+        self.recipe, self.device = recipe, torch.device("cpu")
+        registry.trust(f"{recipe.model} {dict(recipe.options)}")  # the user named them where the run was started
+        self.model = recipe.build(self.device)
         self.held: dict[int, FleetLearner] = {}
 
     def run(self, name: str, arguments: Mapping[int, Any]) -> dict[int, Any]:
@@ -126,9 +103,7 @@ class Shard:
     def fleet(self, bucket: int) -> FleetLearner:
         """The fleet of a bucket, made when it first has rows."""
         if bucket not in self.held:
-            made = self.recipe
-            arguments = Windows(made.spec), made.calibration, made.schedule, self.device
-            self.held[bucket] = fleet_learner(self.model, made.options, *arguments)
+            self.held[bucket] = fleet_learner(self.recipe, self.model, self.device)
         return self.held[bucket]
 
     def take(self, fleet: FleetLearner, rows: pa.RecordBatch) -> Answer:
@@ -171,6 +146,10 @@ class Shard:
     def quantiles(self, fleet: FleetLearner, asked: tuple[Questions, tuple[float, ...]]) -> Tensor:
         """(Q, N, T) of the calibrated distributions."""
         return fleet.bands.quantiles(*asked)
+
+    def wider(self, fleet: FleetLearner, asked: tuple[Tensor, Tensor]) -> Tensor:
+        """(N, T) what spreads are multiplied by, of series (N,) whose targets have ages (N, O)."""
+        return fleet.bands.wider(*asked)
 
     def dump(self, fleet: FleetLearner, _: None) -> bytes:
         """Its state."""

@@ -11,30 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
-
-import pyarrow.compute as pc
-from pydantic import BaseModel
 
 from streamgp.base import Shape
 from streamgp.errors import UsageError
+from streamgp.model_config import NUMBER, ModelConfig
 from streamgp.windows._spec import WindowSpec
 from streamgp.windows.timeline import PACE
 from streamgp_data.disk import memory_at_hand
-from streamgp_data.table import Table
 from streamgp_pipelines.learning.rollout import ORIGINS, PATHS
-
-NUMBER = 8
-"""Bytes of a float64, an int64."""
 
 PARAMETERS = 10
 """P of the distributions that models issue: 2 to 4, or 3 and one an expert of a mix."""
 
 AT_ONCE = 2**14
 """Forecasts that a fleet makes together, about."""
-
-COPIES = 3
-"""Of the state of a fleet, which is most of its memory: as it learns, as it looks ahead, and in a checkpoint."""
 
 RECORDED = 35
 """R numbers that the calibration of a forecast has beside the 2 K ends of its bands, about."""
@@ -74,36 +64,7 @@ def kept(shape: Shape, rows: int) -> int:
     return 3 * rows * (shape.numbers + shape.columns) * NUMBER
 
 
-def model(settings: BaseModel, shape: Shape) -> int:
-    """The state of a model of M functions on windows of W columns: four M × M matrices, and M · (W + T) twice.
-
-    M is the width of a linear model, `basis` (and the linear part where it is no wider), `points` or `rows` of the
-    models on a set of points; of those on very many features only a block is a matrix, and 512 stands for it and for
-    the layers of nets.
-    """
-    width = shape.width + 1
-    if getattr(settings, "shared", False):
-        return shared(settings, shape)
-    home = type(settings).__module__.split(".")
-    name = home[2] if home[0] == "streamgp" else ""  # of another package
-    experts = getattr(settings, "experts", None)
-    if experts is not None:
-        return sum(model(getattr(settings, expert), shape) for expert in experts)
-    if name in ("persistence", "seasonal_naive"):
-        return 2 * shape.columns * NUMBER
-    if name == "linear" and shape.context is not None:
-        columns = 100 + 30 * len(shape.context.known) + 6 * shape.outputs + 3 * len(shape.context.inputs)
-        groups = 8 * min(shape.columns, 20 * shape.outputs) + 4 * 24 * shape.outputs  # steps, phases: solved in copies
-        return groups * columns**2 * NUMBER
-    if name == "iterated" or (name == "linear" and shape.simulated):
-        from streamgp.models.linear.hinges import KNOTS  # here: it imports SciPy, which not every run needs
-
-        width += KNOTS * len(shape.past)
-    functions = _functions(settings, name, width)
-    return (4 * functions**2 + 2 * functions * (width + shape.columns)) * NUMBER
-
-
-def levers(settings: BaseModel, shape: Shape) -> str:
+def levers(settings: ModelConfig, shape: Shape) -> str:
     """The options that make a model smaller, those of its largest expert where it has several.
 
     Example:
@@ -114,35 +75,19 @@ def levers(settings: BaseModel, shape: Shape) -> str:
         >>> levers(model_settings("linear", {}), shape)
         'windows of 2 numbers by --inputs, --lags and --horizon'
     """
-    prefix = ""
-    while (experts := getattr(settings, "experts", None)) is not None:
-        largest = max(experts, key=lambda expert: model(getattr(settings, expert), shape))
-        prefix, settings = f"{prefix}{largest}.", getattr(settings, largest)
-    fields = ("basis", "reservoir") if getattr(settings, "shared", False) else ("basis", "points", "rows")
-    own = [field for field in fields if isinstance(getattr(settings, field, None), int)]
     windows = f"windows of {shape.width:,} numbers by --inputs, --lags and --horizon"
-    if not own:
+    options = settings.levers(shape)
+    if not options:
         return windows
-    sized = " and ".join(f"--set {prefix}{field}={getattr(settings, field)}" for field in own)
-    bounded = functions_bounded(settings, shape)
+    sized = " and ".join(f"--set {name}={value}" for name, value in options.items())
+    bounded = shape.width < settings.functions(shape)  # the basis makes most of the model, and not the windows
     return f"{sized} or less" + ("" if bounded else f"; {windows}")
-
-
-def functions_bounded(settings: BaseModel, shape: Shape) -> bool:
-    """Whether the basis makes most of a model, and not the width of its windows."""
-    return shape.width < _functions(settings, "", shape.width + 1)
-
-
-def shared(settings: Any, shape: Shape) -> int:
-    """Of each series of svdgp on one kernel: two M × M matrices, 2 M · T, and the windows of a reservoir."""
-    functions = _functions(settings, "svdgp", shape.width + 1)
-    windows: int = settings.reservoir * (shape.numbers + shape.columns + 2)
-    return COPIES * (2 * functions * (functions + shape.columns) + windows) * NUMBER
 
 
 def calibration(shape: Shape) -> int:
     """Of each series of a fleet: histograms of 240 bins in 12 parts and up to 4 groups of steps, and a third more."""
-    return COPIES * shape.outputs * 16 * min(shape.horizon, 4) * 240 * NUMBER
+    copies = 3  # of its state: as it learns, as it looks ahead, and in a checkpoint
+    return copies * shape.outputs * 16 * min(shape.horizon, 4) * 240 * NUMBER
 
 
 def pairs(shape: Shape, series: int, levels: int, batch: int, rows: int) -> int:
@@ -150,22 +95,8 @@ def pairs(shape: Shape, series: int, levels: int, batch: int, rows: int) -> int:
     return 2 * min(series * batch, rows) * shape.columns * (PARAMETERS + 2 * levels + 18) * NUMBER
 
 
-def _functions(settings: BaseModel, name: str, width: int) -> int:
-    if name in ("linear", "iterated"):
-        return width
-    basis = getattr(settings, "basis", None)
-    if isinstance(basis, int):
-        linear = getattr(settings, "linear", False)
-        return basis + (width if linear and width <= basis else 0)
-    for field in ("points", "rows"):
-        value = getattr(settings, field, None)
-        if isinstance(value, int):
-            return value
-    return 512
-
-
 def of_training(
-    spec: WindowSpec, series: int, rows: int, fitted: int, levels: int, batch: int, settings: BaseModel
+    spec: WindowSpec, series: int, rows: int, fitted: int, levels: int, batch: int, settings: ModelConfig
 ) -> dict[str, int]:
     """The parts of a training run, by what makes them large.
 
@@ -188,7 +119,7 @@ def of_training(
     simulations = {
         "simulations of the past (--simulate, columns)": simulation(spec, ORIGINS, PATHS, steps)
         + 2 * series * steps * (len(spec.columns) + 2) * NUMBER
-        + model(settings, shape)
+        + settings.bytes_of(shape)
     }
     return {
         **(simulations if steps else {}),
@@ -197,7 +128,7 @@ def of_training(
         "one micro-batch (--batch, --lags, --horizon)": micro_batch(shape, levels, together),
         "the windows that are fitted together (rows, --lags, --horizon)": kept(shape, min(fitted, rows)),
         **(of_fleet if spec.fleet else {}),
-        f"{kinds} ({levers(settings, shape)})": model(settings, shape) * (series if spec.fleet else 1),
+        f"{kinds} ({levers(settings, shape)})": settings.bytes_of(shape) * (series if spec.fleet else 1),
     }
 
 
@@ -244,17 +175,6 @@ def slowness(shape: Shape) -> list[str]:
         f"windows of {shape.width:,} numbers make slow steps, in the cube of their number: "
         "fewer --inputs, --lags or --horizon"
     ]
-
-
-def count_series(table: Table) -> int:
-    """S, from one pass over the series column."""
-    name = table.meta.series
-    if name is None:
-        return 1
-    names: set[Any] = set()
-    for rows, _ in table.read({}, (name,)):
-        names.update(pc.unique(rows.column(name)).to_pylist())
-    return max(len(names), 1)
 
 
 def check(parts: Mapping[str, int], limit: int | None, instead: str = "") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from streamgp.windows.calendar import Floats
 from streamgp.windows.rows import numbers
 from streamgp.windows.windows import WindowSpec
 from streamgp_data.checkpoint import Saved
-from streamgp_data.table import Table
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.heldout import held_out, hide
+from streamgp_pipelines.learning.restored import recipe_of
+from streamgp_pipelines.learning.survey import Survey
 from streamgp_pipelines.learning.warmup import has_begun
 
 ROWS = 20_000
@@ -23,7 +24,7 @@ ROWS = 20_000
 
 
 def with_transforms(
-    config: TrainConfig, spec: WindowSpec, table: Table, warmup: int, saved: Saved | None = None
+    config: TrainConfig, spec: WindowSpec, survey: Survey, warmup: int, saved: Saved | None = None
 ) -> WindowSpec:
     """The windows with the transform of each target, found in the rows of the warm-up; a run that goes on keeps them.
 
@@ -35,9 +36,8 @@ def with_transforms(
     if all(kind == "none" for kind in kinds):
         return spec
     if saved is not None and has_begun(saved):
-        about = cast("dict[str, Any]", saved.manifest["spec"])
-        return replace(spec, transforms=tuple(about.get("transforms", ())))
-    values = _first(config, spec, table, max(warmup, config.batch) if config.online else ROWS)
+        return replace(spec, transforms=recipe_of(saved).spec.transforms)
+    values = _first(config, spec, survey, max(warmup, config.batch) if config.online else ROWS)
     found: list[Transform] = []
     for name, kind, y in zip(spec.targets, kinds, values.T, strict=True):
         chosen = choose(y, config.lower, config.upper) if kind == "auto" else cast(Kind, kind)
@@ -59,17 +59,14 @@ def _kinds(words: tuple[str, ...], targets: tuple[str, ...]) -> list[str]:
     return [given.get(name, "none") for name in targets]
 
 
-def _first(config: TrainConfig, spec: WindowSpec, table: Table, rows: int) -> Floats:
+def _first(config: TrainConfig, spec: WindowSpec, survey: Survey, rows: int) -> Floats:
     """(R, O) the targets in the first rows of the table, NaN where they are held out."""
-    parts, read = [np.zeros((0, len(spec.targets)))], 0
+    table = survey.table
     rows = min(rows, table.rows, config.max_rows or table.rows)
-    hidden = None if config.online else held_out(config, table, min(config.max_rows or table.rows, table.rows))
-    for chunk in table.read({}, spec.targets, rows):
-        piece = chunk.rows.slice(0, rows - read)
-        if hidden is not None:
-            piece = hide(piece, spec.targets, hidden[read : read + piece.num_rows])
-        parts.append(numbers(piece, spec.targets))
-        read += piece.num_rows
-        if read >= rows:
-            break
-    return np.concatenate(parts)
+    if survey.opening is None or not rows:
+        return np.zeros((0, len(spec.targets)))
+    first = survey.opening.slice(0, rows)
+    if not config.online:
+        hidden = held_out(config, survey, min(config.max_rows or table.rows, table.rows))
+        first = hide(first, spec.targets, hidden[: first.num_rows])
+    return numbers(first, spec.targets)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from streamgp.windows.calendar import Bools, Ints
 from streamgp.windows.windows import WindowSpec
 from streamgp_data.checkpoint import Saved
-from streamgp_data.table import Table
 from streamgp_pipelines.config import TrainConfig
-from streamgp_pipelines.learning.sizes import count_series
+from streamgp_pipelines.learning.restored import recipe_of
 from streamgp_pipelines.learning.whole import span
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.learning.survey import Survey
 
 WINDOWS = 500
 """Whole windows that a fit without a season is made of."""
@@ -27,15 +30,62 @@ SHARE = 5
 """At most one in so many rows of the table is warm-up."""
 
 
-def warmup_rows(config: TrainConfig, spec: WindowSpec, table: Table, saved: Saved | None) -> int:
+class Needs:
+    """Rows of a stream of several series until a fit has the least that will do, and all that it needs, found as rows
+    come: ten whole windows; three seasons of one series and a window or, without a season, 500 whole windows.
+
+    Args:
+        spec: of the windows.
+        readable: rows of the table.
+
+    Attributes:
+        least, enough: None where there are not so many.
+        most: rows that are a fifth of the table.
+    """
+
+    def __init__(self, spec: WindowSpec, readable: int) -> None:
+        assert spec.series is not None
+        self.series = spec.series
+        self.first, self.long, self.seasonal = span(spec), _long(spec), spec.season > 1
+        self.most = readable // SHARE
+        self.least: int | None = None
+        self.enough: int | None = None
+        self._seen: dict[Any, int] = {}
+        self._rows = self._windows = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """The next rows."""
+        if self.least is not None and (self.enough is not None or self._rows >= self.most):
+            return
+        place = _places(rows.column(self.series), self._seen)
+        whole = self._windows + np.cumsum(place >= self.first)
+        if self.least is None:
+            self.least = _first(whole >= LEAST, self._rows)
+        if self.enough is None:
+            self.enough = _first(place >= self.long if self.seasonal else whole >= WINDOWS, self._rows)
+        self._rows, self._windows = self._rows + len(place), self._windows + int((place >= self.first).sum())
+
+    def bound(self, batch: int) -> int | None:
+        """Rows that the warm-up has at most, in micro-batches of at most `batch` rows; None where that is not known."""
+        if self.least is None:
+            return None
+        return max(self.most if self.enough is None else min(self.enough + batch, self.most), self.least)
+
+
+def needed(spec: WindowSpec) -> int:
+    """Rows of one series that a fit needs, the least among them."""
+    return max(_long(spec), span(spec) + LEAST - 1)
+
+
+def warmup_rows(config: TrainConfig, spec: WindowSpec, survey: Survey, saved: Saved | None) -> int:
     """Rows of warm-up: as asked for, as the run began, or by default; 0 in batch training, which has none."""
     if not config.online:
         return 0
     if config.warmup is not None:
         return config.warmup
     if saved is None or not has_begun(saved):
-        return default_warmup(spec, table, config.batch)
-    return cast(int, saved.manifest["warmup"])
+        return default_warmup(spec, survey, config.batch)
+    return recipe_of(saved).schedule.warmup
 
 
 def has_begun(saved: Saved) -> bool:
@@ -43,35 +93,23 @@ def has_begun(saved: Saved) -> bool:
     return bool(saved.manifest["begun"])
 
 
-def default_warmup(spec: WindowSpec, table: Table, batch: int) -> int:
+def default_warmup(spec: WindowSpec, survey: Survey, batch: int) -> int:
     """What a model needs to be fitted, at most a fifth of the table, and never less than ten whole windows.
 
     It needs three seasons and a window of one series or, without a season, 500 whole windows of any, and then the rest
     of a micro-batch of `batch` rows. Rows are counted in the order of the table; values are not looked at. Of a fleet
     they are the rows of one series, of which the table has the mean number.
     """
-    season = spec.season if spec.season > 1 else 0
-    first = span(spec)
-    long = first + (SEASONS - 1) * season if season else first + WINDOWS - 1
-    most = table.readable // SHARE
-    if spec.fleet:
-        most //= max(count_series(table), 1)
-    if spec.series is None or spec.fleet:
-        return max(min(_full(long, batch), most), first + LEAST - 1)
-    seen: dict[Any, int] = {}
-    least = enough = None  # rows of the stream up to the least that will do, and up to all that is needed
-    rows = windows = 0
-    for chunk in table.read({}, (spec.series,)):
-        place = _places(chunk.rows.column(spec.series), seen)
-        whole = windows + np.cumsum(place >= first)
-        if least is None:
-            least = _first(whole >= LEAST, rows)
-        if enough is None:
-            enough = _first(place >= long if season else whole >= WINDOWS, rows)
-        rows, windows = rows + len(place), windows + int((place >= first).sum())
-        if least is not None and (enough is not None or rows >= most):
-            break
-    return max(most if enough is None else min(_full(enough, batch), most), least or first + LEAST - 1)
+    least, most, needs = span(spec) + LEAST - 1, survey.table.readable // SHARE, survey.needs
+    if needs is None:
+        most //= survey.count if spec.fleet else 1
+        return max(min(_full(_long(spec), batch), most), least)
+    return max(most if needs.enough is None else min(_full(needs.enough, batch), most), needs.least or least)
+
+
+def _long(spec: WindowSpec) -> int:
+    """Rows of one series that are three seasons and a window or, without a season, 500 windows."""
+    return span(spec) + ((SEASONS - 1) * spec.season if spec.season > 1 else WINDOWS - 1)
 
 
 def _first(there: Bools, before: int) -> int | None:

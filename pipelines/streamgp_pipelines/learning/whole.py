@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
 from streamgp.errors import DataError
 from streamgp.windows.windows import Windows, WindowSpec
-from streamgp_data.table import Table
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.learning.survey import Survey
 
 
 class NoNewestWindow(DataError):
@@ -22,49 +25,39 @@ def span(spec: WindowSpec) -> int:
     return window + (spec.season if spec.season > 1 else 0)
 
 
-def check_span(table: Table, spec: WindowSpec) -> None:
+def check_span(survey: Survey, spec: WindowSpec) -> None:
     """See that a series of the table is as long as a window; a table without rows may still get some.
 
     Raises:
         DataError: none is.
     """
-    if table.rows and max(_rows(table, spec).values()) < span(spec):
-        raise DataError("no window of the table can be whole: there is nothing to learn", hint=advice(table, spec))
+    if survey.table.rows and max(survey.series.values(), default=0) < span(spec):
+        raise DataError("no window of the table can be whole: there is nothing to learn", hint=advice(survey, spec))
 
 
-def first_windows(table: Table, spec: WindowSpec, rows: int) -> int:
+def first_windows(survey: Survey, spec: WindowSpec, rows: int) -> int:
     """Windows of the first rows of a table that teach something; 0 where that depends on its gaps (gaps="reset")."""
-    if spec.lags and spec.gaps == "reset":
+    if survey.opening is None or (spec.lags and spec.gaps == "reset"):
         return 0
-    found, series = 0, set[object]()
-    for chunk in table.read({}, [name for name in (spec.series, *spec.targets) if name is not None]):
-        part = chunk.rows.slice(0, rows)
-        known = reduce(pc.or_, [part.column(name).is_valid() for name in spec.targets])
-        found += int(known.to_numpy(zero_copy_only=False).sum())
-        series |= {None} if spec.series is None else set(part.column(spec.series).unique().to_pylist())
-        rows -= part.num_rows
-        if not rows:
-            break
-    return max(found - len(series) * (span(spec) - 1), 0)
+    part = survey.opening.slice(0, rows)
+    known = reduce(pc.or_, [part.column(name).is_valid() for name in spec.targets])
+    series = 1 if spec.series is None else pc.count_distinct(part.column(spec.series), mode="all").as_py()
+    found = int(known.to_numpy(zero_copy_only=False).sum())
+    return max(found - series * (span(spec) - 1), 0)
 
 
-def without_values(table: Table, columns: Sequence[str]) -> str:
-    """Which columns have no value in any row, and what to do; "" where all have one. It reads until all have."""
-    empty = list(columns) if table.rows else []
-    for chunk in table.read({}, columns) if empty else ():
-        empty = [name for name in empty if chunk.rows.column(name).null_count == chunk.rows.num_rows]
-        if not empty:
-            break
-    return f"no row has a value of {' or '.join(map(repr, empty))}: use another column" if empty else ""
+def without_values(columns: Sequence[str]) -> str:
+    """What to do about columns that have no value in any row; "" where there is none."""
+    return f"no row has a value of {' or '.join(map(repr, columns))}: use another column" if columns else ""
 
 
-def check_columns(table: Table, spec: WindowSpec) -> None:
+def check_columns(survey: Survey) -> None:
     """See that every column has a value in some row of the table.
 
     Raises:
         DataError: one has none.
     """
-    if nothing := without_values(table, spec.columns):
+    if nothing := without_values(survey.empty):
         raise DataError("a column has no values", hint=nothing)
 
 
@@ -83,25 +76,13 @@ def no_newest_window(windows: Windows) -> NoNewestWindow:
     return NoNewestWindow("no series has a whole window at its newest row", hint=why)
 
 
-def _rows(table: Table, spec: WindowSpec) -> dict[object, int]:
-    """Rows of each series."""
-    if spec.series is None:
-        return {None: table.rows}
-    rows: dict[object, int] = {}
-    for chunk in table.read({}, (spec.series,)):
-        names, counts = pc.value_counts(chunk.rows.column(spec.series)).flatten()
-        for series, count in zip(names.to_pylist(), counts.to_pylist(), strict=True):
-            rows[series] = rows.get(series, 0) + (count or 0)
-    return rows
-
-
-def advice(table: Table, spec: WindowSpec, wanted: int = 1) -> str:
-    """What to change where fewer than `wanted` windows of the table are whole; one pass over the columns read."""
-    rows = _rows(table, spec)
+def advice(survey: Survey, spec: WindowSpec, wanted: int = 1) -> str:
+    """What to change where fewer than `wanted` windows of the table are whole."""
+    rows = survey.series
     most, long = max(rows.values(), default=0), span(spec)
     if not most:
         return "it has no rows yet: ingest some"
-    if nothing := without_values(table, spec.columns):
+    if nothing := without_values(survey.empty):
         return nothing
     if sum(max(count - long + 1, 0) for count in rows.values()) < wanted:
         whose = "the table" if spec.series is None else "the longest series"

@@ -9,12 +9,14 @@ from typing import Any
 import polars as pl
 
 from streamgp.errors import DataError
+from streamgp.forecasting.metrics import Place, losses
+from streamgp.forecasting.metrics import title as called
 from streamgp_data import checkpoint
 from streamgp_pipelines.comparing.cells import Cells, common_cells
-from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
+from streamgp_pipelines.learning.restored import moments_of, read_checkpoint, recipe_of
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.fans import fan, stamps
-from streamgp_pipelines.reporting.figures import called, intervals, lines
+from streamgp_pipelines.reporting.figures import intervals, lines
 from streamgp_pipelines.reporting.page import Figure, Page, Section, Table
 from streamgp_pipelines.reporting.scored import issued_quantiles, pit_figure, reliability, reliability_figure
 from streamgp_pipelines.titles import title
@@ -24,13 +26,6 @@ BINS = 60
 PARTS = 60
 """Series, or other parts without an order, whose losses are drawn, at most."""
 
-_LOSSES = {
-    "mae": "MAE",
-    "mse": "MSE",
-    "calibrated_crps": "calibrated CRPS",
-    "pinball": "pinball",
-    "log_loss": "log loss",
-}
 _NUMBERS = ("ratio", "low", "high", "p")
 _BY = {"step": "step ahead", "hours": "time of day", "target": "target", "series": "series"}
 
@@ -56,11 +51,11 @@ def comparison_page(directory: Path) -> Page:
         raise DataError(f"{directory} holds no checkpoint of its models", hint="streamgp compare makes them again")
     found = read_checkpoint(directory / saved)
     about: dict[str, Any] = found.manifest
-    spec, moments = about["spec"], moments_of(found)
+    spec, moments = recipe_of(found).spec, moments_of(found)
     levels = tuple(float(name[9:]) for name in scores.columns if name.startswith("coverage_"))
-    target = "+".join(spec["targets"])
+    target = "+".join(spec.targets)
     y = f"{target}, {about['unit']}" if about["unit"] and f"[{about['unit']}]" not in target else target
-    y = "all targets" if len(spec["targets"]) > 1 else y
+    y = "all targets" if len(spec.targets) > 1 else y
     paths = {name: directory / name / "predictions.parquet" for name in models}
     absent = [name for name, path in paths.items() if not path.is_file()]
     skill = whole.filter(pl.col("skill") == 0)["model"].to_list()
@@ -91,7 +86,7 @@ def comparison_page(directory: Path) -> Page:
         bins = {name: reliability(same[name], prefixes[name]) for name in outcomes}
         sections.append(Section("Calibration", [*([pit_figure(pits)] if pits else []), *reliability_figure(bins)]))
     sections += [Section(f"By {label}", _by(scores, part, label, models, levels, y)) for part, label in _BY.items()]
-    name = title(" and ".join(models) if len(models) < 3 else f"{len(models)} models", spec["targets"], spec["horizon"])
+    name = title(" and ".join(models) if len(models) < 3 else f"{len(models)} models", spec.targets, spec.horizon)
     said = f"streamgp {about['streamgp']} · comparison of {', '.join(models)} · measured against {against}"
     return Page(f"compare {name}", said, sections, missing)
 
@@ -115,7 +110,7 @@ def _differences(table: pl.DataFrame, models: list[str], against: str) -> list[F
     beside = table.filter(other=against)
     named: dict[str, Any] = {}
     others = [name for name in models if name != against]
-    for loss, label in _LOSSES.items():
+    for loss, label in losses().items():
         found = beside.filter(pl.col("loss") == loss, pl.col("ratio").is_not_null())
         rows = {row["model"]: row for row in found.iter_rows(named=True)}
         at = [place for place, name in enumerate(others) if name in rows]
@@ -130,7 +125,7 @@ def _differences(table: pl.DataFrame, models: list[str], against: str) -> list[F
         name = f"Mean losses over those of {against}"
         drawn.append(intervals(name, named, "ratio", "", across=[1.0], ticks=others, sideways=True, note=note))
     pairs = [
-        [f"{row['model']} over {row['other']}", _LOSSES[row["loss"]], *(row[name] for name in _NUMBERS)]
+        [f"{row['model']} over {row['other']}", called(row["loss"]), *(row[name] for name in _NUMBERS)]
         for row in table.iter_rows(named=True)
     ]
     heads = ["models", "loss", "ratio", "95 % from", "to", "p (Diebold-Mariano)"]
@@ -149,7 +144,7 @@ def _over_time(cells: Cells, moments: Moments, levels: tuple[float, ...], y: str
     place = ((ticks - low) / max(high - low, 1) * BINS).cast(pl.Int64).clip(upper_bound=BINS - 1).alias("bin")
     middle = cells.keys.select(place, "ds").group_by("bin").agg(pl.col("ds").min()).sort("bin")
     at = stamps(middle["ds"], moments)
-    kinds = {"absolute": "MAE", "calibrated_crps": "Calibrated CRPS", "log_loss": "Log loss"}
+    kinds = {loss: name[0].upper() + name[1:] for loss, name in losses(Place.DRAWN).items()}
     kinds |= {f"coverage_{level:g}": f"Coverage of the {level:g} % band" for level in levels[-1:]}
     found = []
     for loss, name in kinds.items():
@@ -176,7 +171,7 @@ def _by(
         return []
     note = f"The first {PARTS} of {len(names)}." if part != "step" and len(names) > PARTS else ""
     shown = names if part == "step" else names[:PARTS]
-    kinds = {"mae": "MAE", "calibrated_crps": "Calibrated CRPS", "log_loss": "Log loss"}
+    kinds = {loss: name[0].upper() + name[1:] for loss, name in losses(Place.DRAWN).items()}
     kinds |= {f"coverage_{level:g}": f"Coverage of the {level:g} % band" for level in levels[-1:]}
     found = []
     for kind, name in kinds.items():

@@ -20,7 +20,6 @@ _MARKED = 12
 """Markers on a line, at most."""
 _LONGEST = 40
 """Signs of the name of an axis."""
-_SHORT = ("rmse", "mae", "mase", "crps", "nlpd", "cpu", "mb")
 _SAID = 6
 """Lines whose extremes the text for screen readers has."""
 
@@ -36,16 +35,6 @@ def rounded(value: float | None) -> float | None:
         (0.333333, None, 1234570.0)
     """
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
-
-
-def called(name: str) -> str:
-    """A score as it is written.
-
-    Example:
-        >>> called("calibrated_crps"), called("log_loss")
-        ('calibrated CRPS', 'log loss')
-    """
-    return " ".join(part.upper() if part in _SHORT else part for part in name.split("_"))
 
 
 def style(place: int) -> dict[str, Any]:

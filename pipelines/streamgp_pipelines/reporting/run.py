@@ -10,6 +10,8 @@ import polars as pl
 
 from streamgp.base import Due
 from streamgp.errors import StreamgpError
+from streamgp.forecasting.metrics import Place, shown
+from streamgp.forecasting.metrics import title as called
 from streamgp.forecasting.scores import PHASES
 from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
@@ -17,6 +19,7 @@ from streamgp_data.table import Table as Stored
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.forecasting.forecast import learner_of
 from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
+from streamgp_pipelines.learning.columns import test_column
 from streamgp_pipelines.learning.counts import online_forecasts
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.frames import Naming
@@ -25,9 +28,10 @@ from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import frame, kept
 from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
 from streamgp_pipelines.learning.session import check_table
+from streamgp_pipelines.learning.survey import Survey
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.fans import fan, stamps
-from streamgp_pipelines.reporting.figures import Line, called, lines
+from streamgp_pipelines.reporting.figures import Line, lines
 from streamgp_pipelines.reporting.page import Figure, Page, Section, Table
 from streamgp_pipelines.reporting.rows import read_inputs, read_times, table_section
 from streamgp_pipelines.reporting.scored import (
@@ -45,9 +49,7 @@ SERIES = 20
 TARGETS = 4
 """Targets whose errors are drawn by step, at most."""
 
-_SCORES = ("rmse", "mae", "mase", "calibrated_crps", "crps", "nlpd", "pinball")
 _PARTS = (("basis", "Size of the basis", "basis functions"), ("loss", "Loss of the updates", "loss"))
-_OUTCOMES = ("log_loss", "brier", "accuracy", "calibration_error", "base_rate")
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Run:
     @property
     def model(self) -> str:
         """Its model, and the prefix of its columns."""
-        return str(self.about["model"])
+        return self.learner.recipe.model
 
     @property
     def online(self) -> bool:
@@ -112,14 +114,16 @@ def open_run(directory: Path, table: str | Path | None = None, strict: bool = Fa
     saved.restore({"curves": curves})
     notes = passed_over(saved)
     stored = _table(saved, table)
-    naming = Naming(about["model"], learner.calibration, moments_of(saved))
+    naming = Naming(learner.recipe.model, learner.calibration, moments_of(saved))
     online = about["fingerprint"]["mode"] == "online"
     ahead, last = learner, list[Due]()
     if not online and stored is not None:
         options = {name: about["fingerprint"].get(name.replace("_", "-")) for name in _HELD}
         given = {name: value for name, value in options.items() if value is not None}
-        held = held_out(TrainConfig.read({"table": stored.path, **given}), stored, learner.rows)
-        learner.only = HeldOut(held, asked(stored, learner.windows.spec, held))
+        config, spec = TrainConfig.read({"table": stored.path, **given}), learner.windows.spec
+        survey = Survey.of(stored, spec, test_column(config, stored.schema), rowwise=True)
+        held = held_out(config, survey, learner.rows)
+        learner.only = HeldOut(held, asked(survey, spec, held))
     if online or stored is not None:
         ahead, last = learner.preview(tail)
     elif learner.windows.spec.known and learner.windows.spec.lags:
@@ -238,14 +242,15 @@ def _scores(scores: dict[str, Any], spec: WindowSpec) -> list[Table]:
     """The figures of the summary, overall and by target."""
     if not scores["scored"]:
         return []
-    names = [name for name in (*_SCORES, *_OUTCOMES) if scores.get(name) is not None]
+    names = [*shown(Place.REPORT), *shown(Place.REPORT, binary=True)]
+    names = [name for name in names if scores.get(name) is not None]
     name = "all targets" if len(spec.targets) > 1 else spec.targets[0]
     rows = [(name, scores), *(scores.get("targets") or {}).items()]
     heads = ["target", *map(called, names)]
     tables = [Table("", heads, [[name, *(part[one] for one in names)] for name, part in rows])]
     if scores["coverage"]:
-        kinds = ("coverage", "raw_coverage", "width", "raw_width", "interval_score", "raw_interval_score")
-        heads = ["band", *(kind.replace("_", " ") for kind in kinds)]
+        kinds = shown(Place.REPORT, bands=True)
+        heads = ["band", *map(called, kinds)]
         bands = [[f"{level} %", *(scores[kind][level] for kind in kinds)] for level in scores["coverage"]]
         tables.append(Table("Bands, calibrated and raw", heads, bands))
     return tables
@@ -261,7 +266,7 @@ def _axis(run: Run, times: pl.DataFrame | None) -> tuple[list[Any], str]:
 
 def _over_time(run: Run, at: list[Any], x: str, y: str, levels: tuple[float, ...], binary: bool) -> list[Figure]:
     """Errors, coverage and width over the rows."""
-    names = ("log_loss", "brier", "calibration_error") if binary else ("rmse", "mae", "calibrated_crps")
+    names = shown(Place.CURVES, binary)
     if len(at) < 2:
         return []
     found = [lines("Error", _curves(run, names, at), x, "per forecast" if binary else y)]
@@ -282,7 +287,7 @@ def _by_step(scores: dict[str, Any], spec: WindowSpec, levels: tuple[float, ...]
     """Errors and coverage by step ahead."""
     if spec.horizon == 1 or not scores["scored"]:
         return []
-    names = ("log_loss", "brier") if binary else ("rmse", "mae", "calibrated_crps")
+    names = shown(Place.CURVES, binary)
     found: list[Figure] = []
     for name, part in [*(scores.get("targets") or {"": scores}).items()][:TARGETS]:
         steps = [step for step in part["steps"] if step["scored"]]

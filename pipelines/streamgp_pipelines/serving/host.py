@@ -69,17 +69,17 @@ def resume(
     learner, tail = forecasting.learner_of(saved, found)
     if on_alarm is not None and learner.alarms is None:
         raise StateError(f"{directory} raises no alarms for --on-alarm", hint="train it with --alarm-rate 0.001")
-    spec = learner.windows.spec
+    recipe, spec = learner.recipe, learner.windows.spec
     config = TrainConfig.model_construct(
         table=table.path,
         checkpoint=directory,
         target=spec.targets,
         horizon=spec.horizon,
-        model=about["model"],
-        set=about["set"],
-        seed=about["seed"],
-        batch=about["batch"],
-        simulate=about.get("simulate"),
+        model=recipe.model,
+        set=dict(recipe.options),
+        seed=recipe.seed,
+        batch=recipe.schedule.batch,
+        simulate=recipe.simulate,
         checkpoint_every=checkpoint_every,
         on_alarm=on_alarm,
         online=True,
@@ -222,7 +222,7 @@ class Host(OnlineRun):
         began = time.monotonic()
         session, tail = self.session, self.tail
         learner = copy_of(session.learner)
-        about = manifest(session.config, learner, session.table, session.options, session.offset)
+        about = manifest(learner, session.table, session.options, session.offset)
         saved = Saved(session.config.checkpoint, learner.rows, about | {"fitted": False}, {}, {})
         self.view = View(forecasting.Forecaster(saved, learner, tail), self.name, learner.rows + self._tail_rows())
         give_back()

@@ -21,12 +21,12 @@ from streamgp.errors import DataError, UsageError
 from streamgp.online.model import StreamModel
 from streamgp.online.posterior import Posterior
 from streamgp.online.summing import Summing, in_blocks
-from streamgp.optim.shared_gradients import BLOCK, Sharing, here
+from streamgp.optim.shared_gradients import Sharing, here
 from streamgp_pipelines.learning.collect import collect, stretches
 from streamgp_pipelines.learning.heldout import HeldOut, asked, beside, held_out
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
-from streamgp_pipelines.learning.sampled import Here, Rest, Sampled, SumsBlocks, WithRest, sample
+from streamgp_pipelines.learning.sampled import Rest, Sampled, WithRest, sample
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.whole import advice
 from streamgp_pipelines.numbers import number
@@ -36,7 +36,7 @@ CURVE_POINTS = 50
 """Points that the curve of the scores over the held-out rows has at most."""
 
 
-class SharedRows(SumsBlocks, Protocol):
+class SharedRows(Summing, Protocol):
     """Workers that share the rows of a batch, block by block.
 
     Attributes:
@@ -54,24 +54,17 @@ class SharedRows(SumsBlocks, Protocol):
 
 
 def check_shares(model: Model, name: str) -> None:
-    """See that a model learns a batch as sums over its rows, or over those of large mini-batches, for workers to share.
+    """See that workers that share the rows of a batch make its training faster.
 
     Raises:
-        UsageError: it does not.
+        UsageError: they do not.
     """
     posterior = _posterior(model)
-    sums = posterior is not None and (posterior.sums_rows or posterior.sums_partly)
-    if posterior is not None and not sums and 0 < posterior.minibatch <= BLOCK:
+    if posterior is None or not posterior.shares_rows:
         raise UsageError(
-            f"--engine ray: mini-batches of {posterior.minibatch} rows are one block (up to {BLOCK}), so that workers "
-            "have nothing to share",
-            hint=f"leave out --engine, or give --set training.batch={4 * BLOCK}",
-        )
-    if posterior is None or not (sums or posterior.minibatch):
-        raise UsageError(
-            f"--engine ray: {name} does not learn a batch by sums over its rows, so that workers have nothing to share",
-            hint="leave out --engine, or use --model svdgp, svgp (with a Gaussian likelihood), rvm, finite_rkhs, lstm, "
-            "gru, rnn, narx, one of these with gp_ before its name, or qsgp with at most 4096 features",
+            f"--engine ray: workers that share the rows of {name} would gain nothing, or take longer than one process",
+            hint="leave out --engine, or use --model svdgp (pays from 100,000 rows on), gp_lstm, gp_gru, gp_rnn or "
+            "gp_narx with --set solver=kiss, or qsgp with at most 4096 features (from 20,000 rows on)",
         )
 
 
@@ -91,17 +84,17 @@ def check_samples(model: Model, name: str) -> None:
 
 @contextmanager
 def shared(session: Session, rows: SharedRows | None, rest: Rest | None) -> Iterator[None]:
-    """Let workers sum over the rows of a batch meanwhile, or those that are not in memory be summed with the others."""
+    """Within this context workers compute the sums over rows, or the rows that are not in memory are summed too."""
     model = session.learner.model
     posterior = _posterior(model)
     if (rows is None and rest is None) or posterior is None:
         yield
         return
-    summing: Summing = in_blocks if rows is None else rows
+    if rows is not None:
+        posterior.summing, posterior.sharing = rows, rows.gradients
     if rest is not None:
         assert isinstance(model, StreamModel)
-        summing = WithRest(rows or Here(session.source), rest, lambda: model.standardised)
-    posterior.summing, posterior.sharing = summing, here if rows is None else rows.gradients
+        posterior.summing = WithRest(session.source, rest, lambda: model.standardised)
     try:
         yield
     finally:
@@ -145,8 +138,10 @@ class BatchRun:
         self.recent: Due | None = None
         """The newest scored forecasts, but for the very last."""
         self.rows = min(session.table.readable, session.config.max_rows or session.table.readable)
-        self.held_out = held_out(session.config, session.table, self.rows)  # (rows,) bool
-        session.warnings += beside(session.table, session.learner.windows.spec, self.held_out)
+        assert session.survey is not None
+        self.survey = session.survey
+        self.held_out = held_out(session.config, self.survey, self.rows)  # (rows,) bool
+        session.warnings += beside(self.survey, session.learner.windows.spec, self.held_out)
 
     def run(self) -> tuple[Learner, list[pl.DataFrame]]:
         """The learner with its scores, and the last scored forecasts beside their truths."""
@@ -189,7 +184,7 @@ class BatchRun:
                 return some.x, some.y, some.rest
         raise DataError(
             f"no window of the {self.rows} rows is whole, so there is nothing to learn",
-            hint=advice(session.table, spec),
+            hint=advice(self.survey, spec),
         )
 
     def _fit(self, x: Inputs, y: torch.Tensor, wanted: int) -> None:
@@ -218,7 +213,7 @@ class BatchRun:
     def _score(self) -> tuple[Learner, list[pl.DataFrame]]:
         """Forecast every held-out row from the rows before it, score, calibrate; the model learns nothing."""
         session, learner, predictions = self.session, self.session.learner, self.predictions
-        learner.only = HeldOut(self.held_out, asked(session.table, learner.windows.spec, self.held_out))
+        learner.only = HeldOut(self.held_out, asked(self.survey, learner.windows.spec, self.held_out))
         learner.warmup.finish(0)
         again = learner.clock.predict > 0  # a finished run only repeats its scores, not its times
         clock = learner.clock.state()

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from streamgp.base import Json, Model, Step
+from streamgp.forecasting.metrics import Kind, of_kind
 from streamgp.windows.windows import Windows
 from streamgp_data.instants import ELAPSED
 from streamgp_data.remote import shown
@@ -17,6 +18,7 @@ from streamgp_pipelines.learning.counts import held_out_forecasts, online_foreca
 from streamgp_pipelines.learning.curves import Curves, next_lap
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Session
+from streamgp_pipelines.learning.survey import Survey
 from streamgp_pipelines.learning.whole import advice, span
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import number
@@ -27,10 +29,6 @@ WORSE = 2.0
 """Times the error of the naive forecast from which on a run says so."""
 LOST = 0.1
 """Part of the rows without a whole window from which on a run says so."""
-
-_OUTCOMES = ("log_loss", "brier", "accuracy", "calibration_error", "base_rate")
-_POINT = ("rmse", "mae", "nlpd", "crps", "mase", "calibrated_crps", "pinball", "raw_pinball", "naive_mae", *_OUTCOMES)
-_BAND = ("coverage", "raw_coverage", "width", "raw_width", "interval_score", "raw_interval_score")
 
 
 def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
@@ -188,10 +186,10 @@ def _why_unscored(session: Session, learner: Learner) -> str:
         if least < learner.rows:
             shorter = f"--warmup {least + (learner.rows - least) // 2} --fresh leaves some to score"
         else:
-            shorter = advice(session.table, learner.windows.spec)
+            shorter = advice(Survey.of(session.table, learner.windows.spec), learner.windows.spec)
         return f"the table has {learner.rows} rows, and {warmup} are warm-up; {shorter}"
     if learner.warmup.done_at is None:
-        why = advice(session.table, learner.windows.spec)
+        why = advice(Survey.of(session.table, learner.windows.spec), learner.windows.spec)
         return f"no window was whole in {learner.rows} rows, and the warm-up goes on until one is; {why}"
     unless = "if streamgp describe shows gaps, try --gaps fill, or a table without --every"
     return f"no window was whole after the warm-up, or scoring starts after the last row; {unless}"
@@ -228,8 +226,9 @@ def flat(scores: dict[str, Any]) -> dict[str, float]:
         >>> flat({"rmse": 1.5, "mae": None, "coverage": {"95": 0.9}})
         {'rmse': 1.5, 'coverage_95': 0.9}
     """
-    found = {name: scores[name] for name in _POINT if scores.get(name) is not None}
-    for name in _BAND:
+    single = (*of_kind(Kind.POINT, Kind.QUANTILES), "naive_mae", *of_kind(Kind.OUTCOME))
+    found = {name: scores[name] for name in single if scores.get(name) is not None}
+    for name in of_kind(Kind.BAND):
         found |= {f"{name}_{level}": value for level, value in scores.get(name, {}).items() if value is not None}
     return found
 

@@ -26,9 +26,10 @@ from streamgp_pipelines.learning.checkpointing import held, set_aside, state_dig
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
+from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import Session, open_session
-from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
+from streamgp_pipelines.learning.shard import Since, Workers, here
 from streamgp_pipelines.live.beside import Beside, taking
 from streamgp_pipelines.patience import Patience
 from streamgp_pipelines.titles import title
@@ -86,12 +87,7 @@ def train(
         StateError: the checkpoint or the table does not fit the options, or another process holds it.
         ServiceError: the disk or the tracking store refused.
     """
-    if config.predictions is not None:
-        check_writable(config.predictions, "--predictions", (".parquet",), make=True)
-    if config.alarms is not None:
-        check_writable(config.alarms, "--alarms", (".parquet",), make=True)
-    if Table.exists(config.checkpoint):
-        raise UsageError(f"--checkpoint {config.checkpoint} is a table", hint="name another directory")
+    _check_places(config)
     messages, health = config.intake(config.table, config.follow), health or Health()
     if config.follow:
         state = Patience(remote.shown(config.checkpoint), say, Event(), health.opening)
@@ -103,23 +99,7 @@ def train(
         unless_refused(config.checkpoint) as learned,
         taking(messages, say, health) as intake,
     ):
-        if config.engine == "ray" and (cluster if config.fleet else sharing) is None:
-            home = "streamgp_pipelines.adapters.ray"
-            given = f"cluster={home}.workers.ray_workers" if config.fleet else f"sharing={home}.sums.ray_sums"
-            raise UsageError("--engine ray was not given its workers", hint=f"give {given}")
-        if config.engine == "ray":
-            torch.set_num_threads(1)  # as the workers have
-        workers = here if cluster is None or config.engine != "ray" else partial(cluster, config)
-        begin = partial(open_session, config, workers=workers)
-        if config.follow:
-            opening = Patience(config.table, say, Event(), health.opening)
-            opening.wait_for(partial(Table.exists, config.table))
-        session = opening.wait_for(begin) if config.follow and config.engine == "local" else begin()
-        sums = None if sharing is None or config.engine != "ray" or config.fleet else sharing(config)
-        if sums is not None:
-            check_shares(session.learner.model, session.config.model)
-        if config.sample is not None:
-            check_samples(session.learner.model, session.config.model)
+        session, sums = _open(config, cluster, sharing, say, health)
         spec = session.learner.windows.spec
         run = tracker(config.checkpoint, title(session.config.model, spec.targets, spec.horizon))
         status = "FAILED"
@@ -137,6 +117,52 @@ def train(
             learned(session.learned)
             run.finish(status)
     return found
+
+
+def _check_places(config: TrainConfig) -> None:
+    """See that what a run writes can be written.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    for flag, path in (("--predictions", config.predictions), ("--alarms", config.alarms)):
+        if path is not None:
+            check_writable(path, flag, (".parquet",), make=True)
+    if Table.exists(config.checkpoint):
+        raise UsageError(f"--checkpoint {config.checkpoint} is a table", hint="name another directory")
+
+
+def _open(
+    config: TrainConfig,
+    cluster: Cluster | None,
+    sharing: Sharing | None,
+    say: Callable[[str], None],
+    health: Health,
+) -> tuple[Session, SharedRows | None]:
+    """The session, once its table is there, and the workers that share the rows of a batch.
+
+    Raises:
+        UsageError: the workers of `--engine ray` were not given, or the model has nothing for them or for a sample.
+    """
+    away = config.engine == "ray"
+    if away and (cluster if config.fleet else sharing) is None:
+        home = "streamgp_pipelines.adapters.ray"
+        given = f"cluster={home}.workers.ray_workers" if config.fleet else f"sharing={home}.sums.ray_sums"
+        raise UsageError("--engine ray was not given its workers", hint=f"give {given}")
+    if away:
+        torch.set_num_threads(1)  # as the workers have
+    workers = here if cluster is None or not away else partial(cluster, config)
+    begin = partial(open_session, config, workers=workers)
+    if config.follow:
+        opening = Patience(config.table, say, Event(), health.opening)
+        opening.wait_for(partial(Table.exists, config.table))
+    session = opening.wait_for(begin) if config.follow and not away else begin()
+    sums = None if sharing is None or not away or config.fleet else sharing(config)
+    if sums is not None:
+        check_shares(session.learner.model, session.config.model)
+    if config.sample is not None:
+        check_samples(session.learner.model, session.config.model)
+    return session, sums
 
 
 def _train(

@@ -39,10 +39,10 @@ from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.learning import initial as files
 from streamgp_pipelines.learning import sizes
 from streamgp_pipelines.learning.collect import ROWS, collect
-from streamgp_pipelines.learning.columns import columns_read, window_spec
+from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.heldout import held_out
-from streamgp_pipelines.learning.seasons import with_seasons
 from streamgp_pipelines.learning.session import Columns
+from streamgp_pipelines.learning.survey import surveyed
 from streamgp_pipelines.learning.whole import advice, check_columns
 from streamgp_pipelines.numbers import number
 from streamgp_pipelines.tasks import Cluster, Report, Tasks, tasks_of
@@ -87,8 +87,8 @@ class Tuning:
 
     def __init__(self, config: TuneConfig) -> None:
         self.table = Table.open(config.table)
-        self.config = config = with_seasons(config, self.table)
-        self.spec = window_spec(config, self.table.schema, self.table.meta)
+        self.config, self.spec, self.survey = surveyed(config, self.table)
+        config = self.config
         self.before = None if config.init is None else files.read(config.init)
         check_writable(config.output, "--output")
         given = flatten(config.set)
@@ -106,9 +106,9 @@ class Tuning:
             )
         if isinstance(self.options, AutoOptions):
             self.options = self.options.for_windows(self.spec.shape.lags)
-        check_columns(self.table, self.spec)
+        check_columns(self.survey)
         before, behind = edges(config, self.table, self.spec)
-        held = held_out(config, self.table, self.table.rows)
+        held = held_out(config, self.survey, self.table.rows)
         self.learnable = int(held.logical_not().sum())  # rows that training in batch would learn
         self.hidden = held | behind  # (R,) nothing is learned of their targets
         self.rows = (self.hidden | before).logical_not().nonzero()[:, 0].numpy()  # that are chosen from
@@ -118,9 +118,7 @@ class Tuning:
                 hint="tune on rows that --test-column or --test-tail leave",
             )
         wanted, read = min(config.rows, len(self.rows)), min(ROWS, self.table.rows)
-        parts = sizes.of_tuning(
-            self.spec, sizes.count_series(self.table), wanted, read, dense=config.method in ("ml", "auto")
-        )
+        parts = sizes.of_tuning(self.spec, self.survey.count, wanted, read, dense=config.method in ("ml", "auto"))
         sizes.check(parts, config.max_memory)
 
     def plan(self) -> dict[str, Json]:
@@ -163,7 +161,7 @@ class Tuning:
         if found is None or int(whole.sum()) < FEWEST:
             raise DataError(
                 f"{int(whole.sum())} of the {len(looked)} windows that were looked at are whole, too few to tune on",
-                hint=advice(self.table, self.spec, FEWEST),
+                hint=advice(self.survey, self.spec, FEWEST),
             )
         x, y = found[0].rows(whole), found[1][whole]
         some = torch.from_numpy(spread(len(y), self.config.rows, generator))

@@ -1,17 +1,20 @@
-"""Options of models behind an encoder."""
+"""Options of models with an encoder: those that all share, those of each head, and the presets."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal, Self
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from streamgp import registry
 from streamgp.base import Shape
 from streamgp.choice import OneOf
-from streamgp.encoders import gru, lstm, mlp, rnn
 from streamgp.errors import UsageError
 from streamgp.kernels import squared_exponential
+from streamgp.model_config import Simulated
+from streamgp.models.deep.variants import DOCSTRINGS, ENCODERS, PRESETS
 from streamgp.online.options import OnlineOptions
 from streamgp.optim.alternating import AlternatingConfig
 from streamgp.optim.descent import DescentConfig, batches_of
@@ -19,15 +22,13 @@ from streamgp.optim.squared_error import SquaredErrorConfig
 from streamgp.solvers import kiss
 from streamgp.training.early_stopping import EarlyStoppingOptions
 
-LSTMS = OneOf("encoders", unnamed="lstm", only=("lstm", "lstm_peephole"))
-
 MANY, FEW_EPOCHS = 1000, 5
 """Rows above which pre-training pays beside a regression, on fewer pre-trained nets grow over-confident; its epochs."""
 LONG, MOST_EPOCHS, AFTER = 500, 100, 2e-3
 """With target=level: mini-batches of the first pre-training, its epochs at most, and the majoriser's
 step size after it."""
 GRID_WIDTH = 2
-"""Columns of the latent space unless the encoder's options say otherwise: a grid in more than three is too large."""
+"""Columns of a kernel's latent space unless the encoder says otherwise: a grid in more than three is too large."""
 
 
 class OnlineConfig(BaseModel):
@@ -55,6 +56,7 @@ class OnlineGpConfig(OnlineConfig):
 class DeepConfig(OnlineOptions, EarlyStoppingOptions):
     """Options that the nets and the GPs behind an encoder share."""
 
+    simulates: ClassVar[Simulated] = "trained"
     usual: ClassVar[int] = 1500
     most: ClassVar[int] = 60
     most_lags: ClassVar[int] = 24
@@ -84,6 +86,7 @@ class DeepConfig(OnlineOptions, EarlyStoppingOptions):
         "more rows there are",
     )
     online: OnlineConfig = Field(OnlineConfig(), description="learning from a stream")
+    encoder: BaseModel
     training: DescentConfig
     seed: int = Field(0, ge=0, description="of mini-batches, dropout and initial weights")
 
@@ -134,6 +137,10 @@ class DeepGpConfig(DeepConfig):
         0, ge=0, description="networks drawn by dropout that a forecast averages over; 0: none (Monte Carlo dropout)"
     )
 
+    @property
+    def untuned(self) -> str:
+        return ""
+
     def forgetting(self, shape: Shape) -> float | None:
         """Between two trainings."""
         return self.online.memory
@@ -160,9 +167,10 @@ class DeepGpConfig(DeepConfig):
         """Epochs on squared error before a training on so many rows; again: the net has been trained before.
 
         Example:
-            >>> GpLstmConfig().pretrain_epochs(2000, again=False), GpLstmConfig().pretrain_epochs(2000, again=True)
+            >>> Config = preset("gp_lstm")
+            >>> Config().pretrain_epochs(2000, again=False), Config().pretrain_epochs(2000, again=True)
             (5, 0)
-            >>> alone = GpLstmConfig(target="level")  # mini-batches of 64
+            >>> alone = Config(target="level")  # mini-batches of 64
             >>> alone.pretrain_epochs(1000, again=False), alone.pretrain_epochs(1000, again=True)
             (31, 15)
         """
@@ -176,60 +184,28 @@ class DeepGpConfig(DeepConfig):
         return min(max(wanted // batches_of(rows, self.training.batch), 1), MOST_EPOCHS)
 
 
-class GpGruConfig(DeepGpConfig):
-    """A GP behind gated recurrent units."""
-
-    encoder: gru.Config = Field(
-        gru.Config(width=GRID_WIDTH), description="gated recurrent units over the lags, in front of the kernel"
-    )
-
-
-class GpLstmConfig(DeepGpConfig):
-    """A GP behind long short-term memory."""
-
-    encoder: Annotated[BaseModel, LSTMS] = Field(
-        lstm.Config(width=GRID_WIDTH),
-        description="long short-term memory over the lags, in front of the kernel; lstm_peephole: gates see the cell",
-    )
+@cache
+def preset(name: str) -> type[DeepConfig]:
+    """The options of a model: those of its head, and its encoder by default."""
+    own = PRESETS[name]
+    encoder = registry.load("encoders", own.encoder).Config
+    gp = own.head == "gp"
+    usual = encoder(width=GRID_WIDTH if gp else encoder().hidden)
+    where = "in front of the kernel" if gp else "in front of a linear head"
+    field = Field(usual, description=f"{ENCODERS[own.encoder]}, {where}; another one once it is named")
+    kind = Annotated[BaseModel, OneOf("encoders", unnamed=own.encoder, but=("identity",))]
+    head = DeepGpConfig if gp else DeepNetConfig
+    about: dict[str, Any] = {"__base__": head, "__module__": __name__, "__doc__": DOCSTRINGS[name]}
+    return cast("type[DeepConfig]", create_model(_class_name(name), **about, encoder=(kind, field)))
 
 
-class GpNarxConfig(DeepGpConfig):
-    """A GP behind a perceptron."""
-
-    encoder: mlp.Config = Field(
-        mlp.Config(width=GRID_WIDTH), description="a perceptron over the flattened lags (NARX), in front of the kernel"
-    )
+def _class_name(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_")) + "Config"
 
 
-class GpRnnConfig(DeepGpConfig):
-    """A GP behind an Elman network."""
-
-    encoder: rnn.Config = Field(
-        rnn.Config(width=GRID_WIDTH), description="an Elman network over the lags, in front of the kernel"
-    )
-
-
-class GruConfig(DeepNetConfig):
-    """A linear head behind gated recurrent units."""
-
-    encoder: gru.Config = Field(gru.Config(width=32), description="gated recurrent units over the lags")
-
-
-class LstmConfig(DeepNetConfig):
-    """A linear head behind long short-term memory."""
-
-    encoder: Annotated[BaseModel, LSTMS] = Field(
-        lstm.Config(width=32), description="long short-term memory over the lags; lstm_peephole: its gates see the cell"
-    )
-
-
-class NarxConfig(DeepNetConfig):
-    """A linear head behind a perceptron."""
-
-    encoder: mlp.Config = Field(mlp.Config(width=64), description="a perceptron over the flattened lags (NARX)")
-
-
-class RnnConfig(DeepNetConfig):
-    """A linear head behind an Elman network."""
-
-    encoder: rnn.Config = Field(rnn.Config(width=32), description="an Elman network over the lags")
+def __getattr__(name: str) -> type[DeepConfig]:
+    """The class of a preset under its name, such as GpLstmConfig: as one that is pickled is looked for."""
+    for one in PRESETS:
+        if _class_name(one) == name:
+            return preset(one)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

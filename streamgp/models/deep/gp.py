@@ -47,7 +47,6 @@ class GpPosterior(DeepPosterior, Drawn):
     Args:
         config: of the model.
         shape: of the windows.
-        encoder: the Config of φ_W.
         layout: of the windows that it sees.
 
     Raises:
@@ -57,8 +56,9 @@ class GpPosterior(DeepPosterior, Drawn):
 
     config: DeepGpConfig
 
-    def __init__(self, config: DeepGpConfig, shape: Shape, encoder: BaseModel, layout: Layout) -> None:
+    def __init__(self, config: DeepGpConfig, shape: Shape, layout: Layout) -> None:
         super().__init__(config, shape, layout)
+        encoder = config.encoder
         if config.draws and not any(getattr(encoder, name, 0.0) for name in ("dropout", "recurrent_dropout")):
             raise UsageError(
                 "draws averages over networks drawn by dropout, and the encoder has none",
@@ -133,14 +133,8 @@ class GpPosterior(DeepPosterior, Drawn):
         return Alternating(self.encoder, self.solver, self.config.alternating)
 
     @property
-    def sums_partly(self) -> bool:
+    def shares_rows(self) -> bool:
         return self.solver.additive
-
-    @property
-    def minibatch(self) -> int:
-        """As long as the solver does not keep all rows, which would travel."""
-        config = self.config.training
-        return config.batch if self.solver.additive and config.scheme == "majoriser" else 0
 
     def descend(self, optimiser: Optimiser, z: Tensor, r: Tensor, generator: Generator) -> float:
         assert isinstance(optimiser, Alternating)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-from pydantic import BaseModel
 from torch import Generator, Tensor, nn
 
 from streamgp import choice
@@ -21,9 +20,8 @@ from streamgp.models.deep.config import DeepNetConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
 from streamgp.online.posterior import Drawn, Units
 from streamgp.online.state import Parts
-from streamgp.optim.shared_gradients import here
 from streamgp.optim.squared_error import Head, SquaredError
-from streamgp.training.fit import Optimiser, Standing
+from streamgp.training.fit import Standing
 
 
 class NetPosterior(DeepPosterior, Drawn):
@@ -32,7 +30,6 @@ class NetPosterior(DeepPosterior, Drawn):
     Args:
         config: of the model.
         shape: of the windows.
-        encoder: the Config of the net; unless it names a width, it is as wide as its hidden layer.
         layout: of the windows that it sees.
 
     Attributes:
@@ -45,8 +42,9 @@ class NetPosterior(DeepPosterior, Drawn):
     config: DeepNetConfig
     noise: Tensor
 
-    def __init__(self, config: DeepNetConfig, shape: Shape, encoder: BaseModel, layout: Layout) -> None:
+    def __init__(self, config: DeepNetConfig, shape: Shape, layout: Layout) -> None:
         super().__init__(config, shape, layout)
+        encoder = config.encoder
         if "width" not in encoder.model_fields_set:
             encoder = encoder.model_copy(update={"width": encoder.model_dump()["hidden"]})
         self.encoder: Encoder = choice.build("encoders", encoder, layout)
@@ -69,18 +67,6 @@ class NetPosterior(DeepPosterior, Drawn):
 
     def optimiser(self) -> SquaredError:
         return SquaredError(self.encoder, self.shape.columns, self.config.training, head=self.head)
-
-    @property
-    def minibatch(self) -> int:
-        return self.config.training.batch
-
-    def descend(self, optimiser: Optimiser, z: Tensor, r: Tensor, generator: Generator) -> float:
-        assert isinstance(optimiser, SquaredError)
-        optimiser.sharing = self.sharing
-        try:
-            return super().descend(optimiser, z, r, generator)
-        finally:
-            optimiser.sharing = here  # a copy of the model has no part in who shares
 
     def start(self, z: Tensor, r: Tensor, units: Units, generator: Generator) -> None:
         """The head starts where it is."""

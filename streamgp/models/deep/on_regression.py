@@ -45,7 +45,7 @@ class OnRegression(Model):
 
     def __init__(self, net: SimulatedStreamModel, options: DeepConfig, shape: Shape) -> None:
         super().__init__()
-        self.net, self.options, self.shape, self.untuned = net, options, shape, net.untuned
+        self.net, self.options, self.shape = net, options, shape
         self.below = self._regression()
         self.share = Mixer(2, shape, forgetting(shape))
         self.idle: Tensor  # (T,) columns of which the regression left nothing to learn
@@ -53,6 +53,10 @@ class OnRegression(Model):
         self.unrolled = options.unrolled(shape)
         if self.unrolled:
             self._deep.onto = self._next
+
+    @property
+    def above_linear(self) -> Model:
+        return self.net
 
     @property
     def _deep(self) -> DeepPosterior:

@@ -1,8 +1,9 @@
-"""The models of this package, by name. Reading this does not import torch."""
+"""The models of this package: presets of one, an encoder with a head. Reading this does not import torch."""
 
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Literal, NamedTuple
 
 GP = """{title}: Gaussian process on {encoder}; learns what `linear` leaves (after Al-Shedivat et al. 2017).
 
@@ -15,21 +16,42 @@ NET = """Plain net, {encoder} with a linear head.
 
 Trained on squared error; the baseline of the Gaussian process on the same encoder.
 """
-LSTM, GRU = "long short-term memory over the lags", "gated recurrent units over the lags"
-RNN, MLP = "an Elman network over the lags", "a perceptron over the flattened lags (NARX)"
+ENCODERS = {
+    "gru": "gated recurrent units over the lags",
+    "lstm": "long short-term memory over the lags",
+    "mlp": "a perceptron over the flattened lags (NARX)",
+    "rnn": "an Elman network over the lags",
+}
+NO_PEEPHOLES = ", no peepholes in the cell (encoder=lstm_peephole has them), and a forget bias of 1"
+
+
+class Preset(NamedTuple):
+    """Attributes:
+    head: a Gaussian process, or a linear map.
+    encoder: that stands there unless another one is set.
+    title: of the docstring.
+    note: on departures from the paper.
+    """
+
+    head: Literal["gp", "net"]
+    encoder: str
+    title: str = ""
+    note: str = ""
+
+
+PRESETS = {
+    "gp_gru": Preset("gp", "gru", "GP-GRU", "; the paper has no GRU"),
+    "gp_lstm": Preset("gp", "lstm", "GP-LSTM", NO_PEEPHOLES),
+    "gp_narx": Preset("gp", "mlp", "GP-NARX"),
+    "gp_rnn": Preset("gp", "rnn", "GP-RNN"),
+    "gru": Preset("net", "gru"),
+    "lstm": Preset("net", "lstm"),
+    "narx": Preset("net", "mlp"),
+    "rnn": Preset("net", "rnn"),
+}
 DOCSTRINGS = {
-    "gp_gru": GP.format(title="GP-GRU", encoder=GRU, note="; the paper has no GRU"),
-    "gp_lstm": GP.format(
-        title="GP-LSTM",
-        encoder=LSTM,
-        note=", no peepholes in the cell (encoder=lstm_peephole has them), and a forget bias of 1",
-    ),
-    "gp_narx": GP.format(title="GP-NARX", encoder=MLP, note=""),
-    "gp_rnn": GP.format(title="GP-RNN", encoder=RNN, note=""),
-    "gru": NET.format(encoder=GRU),
-    "lstm": NET.format(encoder=LSTM),
-    "narx": NET.format(encoder=MLP),
-    "rnn": NET.format(encoder=RNN),
+    name: (GP if one.head == "gp" else NET).format(title=one.title, encoder=ENCODERS[one.encoder], note=one.note)
+    for name, one in PRESETS.items()
 }
 
 

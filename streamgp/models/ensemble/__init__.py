@@ -12,13 +12,13 @@ A GP can learn what the linear expert leaves (`on_top`). Alone it is the better 
 from __future__ import annotations
 
 from streamgp.base import Shape
-from streamgp.models.ensemble.config import Config
+from streamgp.models.ensemble.config import Config, Mix
 from streamgp.models.ensemble.model import Ensemble
 
 __all__ = ["Config", "build"]
 
 
-def build(config: Config, shape: Shape) -> Ensemble:
+def build(config: Mix, shape: Shape) -> Ensemble:
     """The model, before any data.
 
     Raises:

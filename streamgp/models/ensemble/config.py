@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, Field, create_model, field_validator, model_validator
 
-from streamgp.models.deep.config import GpLstmConfig, LstmConfig
-from streamgp.models.finite_rkhs import Config as FiniteRkhsConfig
-from streamgp.models.iterated import Config as IteratedConfig
-from streamgp.models.linear import Config as LinearConfig
-from streamgp.models.persistence import Config as PersistenceConfig
-from streamgp.models.qsgp import Config as QsgpConfig
-from streamgp.models.rvm import Config as RvmConfig
-from streamgp.models.seasonal_naive import Config as SeasonalNaiveConfig
-from streamgp.models.svdgp import Config as SvdgpConfig
+from streamgp import registry
+from streamgp.base import Shape
+from streamgp.choice import Its
+from streamgp.model_config import ModelConfig
+
+DEFAULT = ("linear", "iterated", "svdgp", "persistence", "seasonal_naive")
 
 
 def _names(value: Any) -> Any:
@@ -22,19 +19,16 @@ def _names(value: Any) -> Any:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
-class Config(BaseModel):
-    """Experts, mixed online by their errors; the options of each stand under its name."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class Mix(ModelConfig):
+    """What is mixed, without the options of the experts."""
 
     few: ClassVar[tuple[str, ...]] = ("experts", "on_top", "memory")
-    """The options that matter first."""
 
     experts: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
-        ("linear", "iterated", "svdgp", "persistence", "seasonal_naive"),
+        DEFAULT,
         min_length=1,
-        description="models to mix: linear, iterated, svdgp, qsgp, finite_rkhs, rvm, gp_lstm, lstm, persistence, "
-        "seasonal_naive; the options of each stand under its name, such as svdgp.basis",
+        description="models to mix: any but the ensemble; the options of each stand under its name, such as "
+        "svdgp.basis",
     )
     on_top: bool = Field(False, description="GPs beside linear learn what it leaves, with its forecast as an input")
     memory: float | None = Field(
@@ -42,28 +36,56 @@ class Config(BaseModel):
         gt=0,
         description="rows after which an error counts 1/e in the weights; none: three long seasons, at least 300",
     )
-    linear: LinearConfig = Field(LinearConfig(), description="options of the expert")
-    iterated: IteratedConfig = Field(IteratedConfig(), description="options of the expert")
-    svdgp: SvdgpConfig = Field(SvdgpConfig(), description="options of the expert")
-    qsgp: QsgpConfig = Field(QsgpConfig(), description="options of the expert")
-    finite_rkhs: FiniteRkhsConfig = Field(FiniteRkhsConfig(), description="options of the expert")
-    rvm: RvmConfig = Field(RvmConfig(), description="options of the expert")
-    gp_lstm: GpLstmConfig = Field(GpLstmConfig(), description="options of the expert")
-    lstm: LstmConfig = Field(LstmConfig(), description="options of the expert")
-    persistence: PersistenceConfig = Field(PersistenceConfig(), description="options of the expert")
-    seasonal_naive: SeasonalNaiveConfig = Field(SeasonalNaiveConfig(), description="options of the expert")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_experts(cls, given: Any) -> Any:
+        """Every expert has its options; those of other models stay None, and these models are not imported."""
+        if not isinstance(given, dict):
+            return given
+        names = _names(given.get("experts", DEFAULT))
+        if not isinstance(names, list | tuple):
+            return given
+        known = [name for name in names if name in EXPERTS]
+        return {name: {} for name in known} | {key: value for key, value in given.items() if value is not None}
 
     @field_validator("experts")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        known = [name for name, field in cls.model_fields.items() if _is_config(field.annotation)]
         for name in names:
-            if name not in known:
-                raise ValueError(f"{name!r} is none of {', '.join(known)}")
+            if name not in EXPERTS:
+                raise ValueError(f"{name!r} is none of {', '.join(EXPERTS)}")
         if len(set(names)) < len(names):
             raise ValueError("each is named once")
         return names
 
+    def of(self, name: str) -> ModelConfig:
+        """The options of an expert."""
+        found: ModelConfig = getattr(self, name)
+        return found
 
-def _is_config(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
+    def functions(self, shape: Shape) -> int:
+        """Those of the largest expert."""
+        return self.of(self._largest(shape)).functions(shape)
+
+    def bytes_of(self, shape: Shape) -> int:
+        """Those of all experts."""
+        return sum(self.of(name).bytes_of(shape) for name in self.experts)
+
+    def levers(self, shape: Shape) -> dict[str, int]:
+        """Those of the largest expert."""
+        largest = self._largest(shape)
+        return {f"{largest}.{name}": value for name, value in self.of(largest).levers(shape).items()}
+
+    def _largest(self, shape: Shape) -> str:
+        return max(self.experts, key=lambda name: self.of(name).bytes_of(shape))
+
+
+EXPERTS = tuple(name for name in registry.names("models") if name != "ensemble")
+"""Models that may be mixed."""
+_FIELDS: dict[str, Any] = {
+    name: (Annotated[ModelConfig | None, Its("models", name)], Field(None, description="options of the expert"))
+    for name in EXPERTS
+}
+Config: type[Mix] = create_model("Config", __base__=Mix, __module__=__name__, **_FIELDS)
+"""Experts, mixed online by their errors; the options of each stand under its name."""

@@ -21,8 +21,7 @@ from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.mixing.mixer import Mixer, forgetting
-from streamgp.models.deep.on_regression import OnRegression, seen
-from streamgp.models.ensemble.config import Config
+from streamgp.models.ensemble.config import Mix
 from streamgp.models.ensemble.members import Few, Member, OnTop
 from streamgp.online.inputs import reporting, usable_rows
 from streamgp.online.panel import panel_of
@@ -30,10 +29,6 @@ from streamgp.online.state import Parts, fingerprint, gather, scatter
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.mixed import Mixed
 
-LATER = ("persistence", "seasonal_naive", "iterated")
-"""Experts that have no weight but what their errors earn."""
-PROCESSES = ("svdgp", "qsgp", "finite_rkhs", "rvm")
-"""Experts that can learn what the linear one leaves."""
 MATTERS = 0.25
 """Least weight of an expert whose warnings are passed on."""
 PARTS = 3
@@ -55,10 +50,10 @@ class Ensemble(Model):
 
     family = Mixed
 
-    def __init__(self, config: Config, shape: Shape) -> None:
+    def __init__(self, config: Mix, shape: Shape) -> None:
         super().__init__()
         self.config, self.shape = config, shape
-        self.names = tuple(name for name in config.experts if not self._idle(name))
+        self.names = tuple(name for name in config.experts if not config.of(name).idle(shape, config.experts))
         self.members = nn.ModuleList([self._member(name) for name in self.names])
         self.labels = [label for member in self.experts for label in member.labels]
         """Of the K forecasts that are mixed."""
@@ -151,25 +146,18 @@ class Ensemble(Model):
         parts = weights.split([member.count for member in self.experts], 1)
         return {name: part.sum(1) for name, part in zip(self.names, parts, strict=True)}
 
-    def _idle(self, name: str) -> bool:
-        """Whether an expert is another one's equal, or is never better (`iterated` beside `linear` with a season)."""
-        shape, others = self.shape, self.config.experts
-        if name == "iterated":
-            return "linear" in others and (shape.seasonal or shape.horizon == 1 or shape.lags < 2)
-        return name == "seasonal_naive" and "persistence" in others and not shape.seasonal
-
     def _member(self, name: str) -> Member:
-        below = "linear" in self.names
-        few = Few(self.shape) if self.config.on_top and name in PROCESSES and below else None
+        below, options = "linear" in self.names, self.config.of(name)
+        few = Few(self.shape) if self.config.on_top and options.process and below else None
         shape = self.shape if few is None else few.inner
-        model: Model = registry.load("models", name).build(getattr(self.config, name), shape)
+        model: Model = registry.load("models", name).build(options, shape)
         if model.family.binary:
             raise UsageError(f"{name} forecasts outcomes here, and an ensemble does not", hint=f"use --model {name}")
         if few is not None:
             return OnTop(name, model, few)
-        if below and isinstance(model, OnRegression):  # the regression that it stands on is an expert of its own
-            return OnTop(name, model.net, lambda x, _: seen(x), later=True)
-        return Member(name, model, later=name in LATER)
+        if below and (rest := model.above_linear) is not None:  # what it stands on is an expert of its own
+            return OnTop(name, rest, lambda x, _: Inputs(x.past, x.future), later=True)
+        return Member(name, model, later=options.baseline)
 
     def _means(self, experts: list[Member], x: Inputs) -> Tensor:
         """(K, N, T) what each forecasts."""

@@ -10,6 +10,7 @@ from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.kernels import linear, squared_exponential
 from streamgp.kernels import sum as sums
+from streamgp.model_config import Simulated
 from streamgp.online.options import KernelOptions
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig
 
@@ -19,6 +20,8 @@ class Config(KernelOptions):
 
     The baseline of all others, for up to some thousand rows: time is cubic in them and memory their square.
     """
+
+    simulates: ClassVar[Simulated] = "calibrated"
 
     few: ClassVar[tuple[str, ...]] = (
         *("target", "temper", "rebuild", "learn", "limit"),
@@ -74,3 +77,13 @@ class Config(KernelOptions):
         shared = self.training.noise == "auto" and shape.horizon > 1
         own = {"seed": self.training.seed + self.seed} | ({"noise": "shared"} if shared else {})
         return self.training.model_copy(update=own)
+
+    @property
+    def untuned(self) -> str:
+        return ""
+
+    def functions(self, shape: Shape) -> int:
+        return self.rows
+
+    def levers(self, shape: Shape) -> dict[str, int]:
+        return {"rows": self.rows}

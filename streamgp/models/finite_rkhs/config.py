@@ -10,6 +10,7 @@ from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.encoders import identity, mlp
 from streamgp.kernels import linear, squared_exponential
+from streamgp.model_config import FUNCTIONS, Simulated
 from streamgp.models.finite_rkhs.training import TrainingConfig
 from streamgp.online.options import EvidenceOptions, StreamOptions
 from streamgp.regression.recursive import Form
@@ -64,6 +65,8 @@ class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
     most: ClassVar[int] = 100
     most_lags: ClassVar[int] = 24
     """By default: more columns are more to learn features of."""
+
+    simulates: ClassVar[Simulated] = "calibrated"
 
     few: ClassVar[tuple[str, ...]] = (
         *("encoder", "kernel", "fourier", "linear", "predictive"),
@@ -165,3 +168,29 @@ class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
     def refreshing(self) -> TrainingConfig:
         """Training at a rebuild."""
         return self.training.model_copy(update={"rate": REFRESH_RATE if self.plain else NET_REFRESH_RATE})
+
+    @property
+    def untuned(self) -> str:
+        return ""
+
+    def functions(self, shape: Shape) -> int:
+        """Features, and the linear part; behind a net no fewer than stand for its layers."""
+        width = shape.width + 1
+        size = self._outputs(width) + (width if self.straight(width) else 0)
+        return size if self.plain else max(size, FUNCTIONS)
+
+    def levers(self, shape: Shape) -> dict[str, int]:
+        if self.plain and not self._fourier:
+            return {}
+        return {"fourier.size" if self._fourier else "encoder.width": self._outputs(0)}
+
+    @property
+    def _fourier(self) -> bool:
+        """Whether the kernel is that of random Fourier features."""
+        return not isinstance(self.on_latents, linear.Config)
+
+    def _outputs(self, width: int) -> int:
+        """Features of the kernel. width: columns of a window, and a constant."""
+        if self._fourier:
+            return self.fourier.size
+        return width if self.plain else int(getattr(self.net, "width", width))

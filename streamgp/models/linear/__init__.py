@@ -43,18 +43,13 @@ def build(config: Config, shape: Shape) -> Linear | DirectLinear:
         >>> [round(value, 2) for value in model.predict(x.rows(slice(0, 2))).mean[:, 0].tolist()]
         [4.0, 4.02]
     """
-    if _direct(config, shape):
+    if config.direct(shape):
         return DirectLinear(shape, config.ridge or 1.0, config.memory, config.limit)
     return Linear(config, shape)
 
 
 def build_fleet(config: Config, shape: Shape, device: torch.device) -> LinearFleet | DirectFleet:
     """The models of many series in one."""
-    if _direct(config, shape):
+    if config.direct(shape):
         return DirectFleet(shape, config.ridge or 1.0, config.memory, config.limit, device)
     return LinearFleet(config, shape, device)
-
-
-def _direct(config: Config, shape: Shape) -> bool:
-    """Whether each step ahead is regressed on its references."""
-    return shape.context is not None and config.target == "auto" and config.predictive == "gaussian"

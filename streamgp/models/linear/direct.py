@@ -44,6 +44,9 @@ FAR = 100.0
 """Mean absolute deviations from the target's level beyond which a reference is a glitch, and counts as missing."""
 CHUNK = 256
 """Windows whose columns are made at a time."""
+MOVED, AGREE = 12.0, 0.1
+"""Mean absolute deviations that the last values lie from the season before for a new level, and the share of that
+within which the last three agree: then references on the old level count as missing, and the last value is the base."""
 KEPT = 2
 """Batches of windows whose columns are kept beside the newest, for when they are learned."""
 WIDTH_ROWS = 2000.0
@@ -213,16 +216,34 @@ class DirectRegression(nn.Module):
         return made
 
     def guarded(self, x: Inputs, levels: Tensor, width: Tensor) -> Inputs:
-        """Without references that are glitches: they count as missing. levels, width: (O,) or (O, N)."""
+        """Without references that say nothing: they count as missing. levels, width: (O,) or (O, N).
+
+        Those are glitches, far from the level; or, where the last three values agree on another level, all that lie
+        nearer to the old one.
+        """
         assert x.context is not None
         context = x.context
         for at, of in zip(self.columns.places, self.columns.owners, strict=True):
             values, level, own = context[:, at], levels[of].view(-1, 1), width[of].view(-1, 1)
-            wild = ((values - level).abs() > FAR * own) & (own > 0)
+            now, jump = self._jump(x, of, own)
+            centre = torch.where(jump > 0, now, level)
+            wild = ((values - centre).abs() > torch.where(jump > 0, 0.5 * jump, FAR * own)) & (own > 0)
             if bool(wild.any()):
                 context = context.clone() if context is x.context else context
                 context[:, at] = torch.where(wild, torch.nan, values)
         return x._replace(context=context)
+
+    def _jump(self, x: Inputs, target: int, width: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, 1) the median of the last three values of a target, and how far it lies from the seasons before, where
+        that is a jump to a level that they agree on; 0 elsewhere. width: (1, 1) or (N, 1)."""
+        parts, name = self.columns.split(x), self.shape.targets[target]
+        last = torch.cat([parts.at(f"now-{back}({name})").mT for back in range(3)], 1)  # (N, 3)
+        now = last.median(1, keepdim=True).values
+        before = ("long", "longs") if self.context.long else ("short",)
+        away = torch.cat([(parts.at(f"now-{label}({name})").mT - now).abs() for label in before], 1)
+        jump = away.nan_to_num(0.0).amax(1, keepdim=True)
+        agree = (last - now).abs().amax(1, keepdim=True) <= AGREE * jump
+        return now, torch.where(agree & (jump > MOVED * width), jump, 0.0)
 
     def learn(self, x: Inputs, look: Look, y: Tensor) -> None:
         """Learn N windows.

@@ -28,18 +28,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
+from streamgp.model_config import NUMBER, ModelConfig, Simulated
 from streamgp.models.linear import conjugate
 from streamgp.models.linear.conjugate import A0
-from streamgp.models.linear.hinges import Hinges
+from streamgp.models.linear.hinges import KNOTS, Hinges
 from streamgp.online.inputs import plausible, reporting, usable
 from streamgp.online.reference import Kind, Reference
 from streamgp.online.state import holding
@@ -60,10 +61,10 @@ OVERFLOW = "the linear model's sums overflow"
 INDEFINITE = "the linear model's Gram matrix is not positive definite"
 
 
-class Config(BaseModel):
-    """What can be set."""
+class Config(ModelConfig):
+    """Options of the linear model."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    simulates: ClassVar[Simulated] = "trained"
 
     target: Kind = Field(
         "auto",
@@ -89,6 +90,22 @@ class Config(BaseModel):
         gt=0,
         description="standard deviations of its own forecast that a row of a stream counts for at most; none: any",
     )
+
+    def direct(self, shape: Shape) -> bool:
+        """Whether each step ahead is regressed on its references."""
+        return shape.context is not None and self.target == "auto" and self.predictive == "gaussian"
+
+    def functions(self, shape: Shape) -> int:
+        """Columns of a window, and hinges."""
+        return shape.width + 1 + (KNOTS * len(shape.past) if shape.simulated else 0)
+
+    def bytes_of(self, shape: Shape) -> int:
+        """Of the direct regression: a matrix for each group of steps and phase of the day, solved in copies."""
+        if not self.direct(shape) or shape.context is None:
+            return super().bytes_of(shape)
+        columns = 100 + 30 * len(shape.context.known) + 6 * shape.outputs + 3 * len(shape.context.inputs)
+        groups = 8 * min(shape.columns, 20 * shape.outputs) + 4 * 24 * shape.outputs
+        return groups * columns**2 * NUMBER
 
 
 class Linear(Model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -10,6 +10,7 @@ from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.features import fourier, inducing
 from streamgp.likelihoods import gaussian, laplace, logistic, student_t
+from streamgp.model_config import FUNCTIONS
 from streamgp.online.options import EvidenceOptions, StreamOptions
 
 MANY = 200_000
@@ -219,6 +220,20 @@ class Config(StreamOptions, EvidenceOptions):
         if self._size <= EXACT:
             return "exact"
         return "none" if self.outcomes else "head"
+
+    @property
+    def untuned(self) -> str:
+        return ""
+
+    def functions(self, shape: Shape) -> int:
+        """All of them where they are solved together, else those of a block."""
+        basis: Any = self.basis(shape)
+        together = self.family == "exact" and not self.by_steps
+        return int(basis.size) if together else min(int(basis.size), FUNCTIONS)
+
+    def levers(self, shape: Shape) -> dict[str, int]:
+        basis: Any = self.basis(shape)
+        return {"features.size": int(basis.size)}
 
     def thinned(self, shape: Shape) -> int:
         """Rows at most that estimate hyper-parameters."""

@@ -95,7 +95,7 @@ class QsgpPosterior(Posterior):
         self._fit: tuple[Rows, TrainingRows] | None = None  # of the fit that is going on
 
     @property
-    def sums_partly(self) -> bool:
+    def shares_rows(self) -> bool:
         """The Gram matrix of all functions, where there is one: it takes most of the time."""
         return self.engine.whole
 

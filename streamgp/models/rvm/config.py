@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from streamgp.base import Shape
 from streamgp.online.options import EvidenceOptions, StreamOptions
 
 
@@ -31,3 +32,15 @@ class Config(StreamOptions, EvidenceOptions):
     augment: bool = Field(
         True, description="add the variance of a function at the test point, which grows away from the rows"
     )
+
+    @property
+    def untuned(self) -> str:
+        return ""
+
+    def functions(self, shape: Shape) -> int:
+        """Those that are kept, and the columns of the window."""
+        width = shape.width + 1
+        return self.basis + (width if self.linear and width <= self.basis else 0)
+
+    def levers(self, shape: Shape) -> dict[str, int]:
+        return {"basis": self.basis}

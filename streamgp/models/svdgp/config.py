@@ -6,10 +6,15 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.encoders import identity
 from streamgp.likelihoods import gaussian
+from streamgp.model_config import NUMBER
 from streamgp.online.options import EvidenceOptions, StreamOptions
+
+COPIES = 3
+"""Of the state of a fleet, which is most of its memory: as it learns, as it looks ahead, and in a checkpoint."""
 
 
 class GradientConfig(BaseModel):
@@ -138,6 +143,28 @@ class Config(StreamOptions, EvidenceOptions):
             raise ValueError("online=transfer needs the identity as encoder: a trained one moves all points")
         if self.gradient.mean_basis != GradientConfig().mean_basis:
             raise ValueError("online=transfer by gradients has no functions of the mean alone: set covariance_basis")
+
+    @property
+    def untuned(self) -> str:
+        found = "finds its lengthscales along with its posterior where inference goes by gradients"
+        return found if self.by_gradient else ""
+
+    def functions(self, shape: Shape) -> int:
+        """The basis, and the linear part."""
+        width = shape.width + 1
+        return self.basis + (width if self.linear and width <= self.basis else 0)
+
+    def bytes_of(self, shape: Shape) -> int:
+        """Of a series of a fleet on one kernel: two M × M matrices, 2 M · T, and the windows of a reservoir, as it
+        learns, as it looks ahead, and in a checkpoint."""
+        if not self.shared:
+            return super().bytes_of(shape)
+        functions = self.functions(shape)
+        windows = self.reservoir * (shape.numbers + shape.columns + 2)
+        return COPIES * (2 * functions * (functions + shape.columns) + windows) * NUMBER
+
+    def levers(self, shape: Shape) -> dict[str, int]:
+        return {"basis": self.basis} | ({"reservoir": self.reservoir} if self.shared else {})
 
     @property
     def by_gradient(self) -> bool:

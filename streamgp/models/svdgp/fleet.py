@@ -459,10 +459,7 @@ class SharedFleet:
             return {name[len(prefix) :]: part for name, part in tensors.items() if name.startswith(prefix)}
 
         series, kernels = under("series."), rest["shared"]
-        size = len(self._held.fresh["root"])
-        series["outer"] = regression.whole(series["outer"], size)
-        for name in ("moment", "coefficients"):  # an older version kept as many rows as there were features
-            series[name] = regression.padded(series[name], size)
+        series["outer"] = regression.whole(series["outer"], len(self._held.fresh["root"]))
         assert isinstance(kernels, dict)
         self.shared, self._seen = {}, []
         for number, about in kernels.items():

@@ -77,8 +77,6 @@ class GradientPosterior(Posterior):
             as a change or as a departure.
     """
 
-    untuned = "finds its lengthscales along with its posterior where inference goes by gradients"
-
     def __init__(self, config: Config, shape: Shape, groups: int) -> None:
         super().__init__()
         self.config, self.shape = config.gradient, shape
@@ -435,8 +433,7 @@ class GradientPosterior(Posterior):
         for name, value in self.iterate.items():
             value.copy_(tensors[f"iterate.{name}"])
         self.generator.set_state(tensors["generator"].cpu())
-        if "hyper" in tensors:  # the first checkpoints have none
-            self.search.unpack(tensors["hyper"])
+        self.search.unpack(tensors["hyper"])
         self.taken = int(str(rest["taken"]))
         self.last = math.nan if rest["last"] is None else float(str(rest["last"]))
 

@@ -125,6 +125,10 @@ class SvdgpPosterior(RegressionPosterior):
         return True
 
     @property
+    def shares_rows(self) -> bool:
+        return True
+
+    @property
     def size(self) -> int:
         return len(self.regression.points)
 
@@ -306,8 +310,8 @@ class SvdgpPosterior(RegressionPosterior):
         self.search.unpack(tensors["hyper"])
         self.factor = tensors["factor"].clone().to(self.factor.device)
         self.since, self.epochs = int(str(rest["since"])), int(str(rest["epochs"]))
-        self.novelty = float(str(rest.get("novelty", 0.0)))  # the first checkpoints have none
-        self.novel, self.sparing = int(str(rest.get("novel", 0))), bool(rest.get("sparing"))
+        self.novelty = float(str(rest["novelty"]))
+        self.novel, self.sparing = int(str(rest["novel"])), bool(rest["sparing"])
         self.kept, device = float(str(rest["kept"])), self.regression.weight.device
         found = [tensors[name].to(device) for part in Waiting._fields if (name := f"waiting.{part}") in tensors]
         self.waiting = Waiting(*(part.clone() for part in found)) if found else None

@@ -92,16 +92,9 @@ def halved(outer: Tensor) -> Tensor:
 
 
 def whole(half: Tensor, size: int) -> Tensor:
-    """The inverse of `halved`, for P = size; of whole matrices too, which an older version kept, and of fewer rows."""
-    if half.dim() == 3:
-        return padded(padded(half, size).mT, size)
+    """The inverse of `halved`, for P = size."""
     rows, columns = torch.tril_indices(size, size, device=half.device)
     found = half.new_zeros(len(half), size, size)
     found[:, rows, columns] = half
     found[:, columns, rows] = half
     return found
-
-
-def padded(part: Tensor, size: int) -> Tensor:
-    """(K, n, T) -> (K, P, T) with zeros below."""
-    return torch.nn.functional.pad(part, (0, 0, 0, size - part.shape[1]))

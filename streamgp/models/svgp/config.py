@@ -103,6 +103,16 @@ class Config(StreamOptions):
             return POINTS
         return max(min(POINTS, math.isqrt(NUMBERS // shape.columns)), 1)
 
+    @property
+    def untuned(self) -> str:
+        return ""
+
+    def functions(self, shape: Shape) -> int:
+        return self.size(shape)
+
+    def levers(self, shape: Shape) -> dict[str, int]:
+        return {"points": self.points} if self.points != "auto" else {}
+
     def by_evidence(self, shape: Shape) -> bool:
         """Whether hyper-parameters are those of thinned windows, and the bound of overlapping ones is not followed."""
         return bool(shape.lags) and self.gaussian and not self.encoded

@@ -8,12 +8,15 @@ from pydantic import BaseModel, Field
 
 from streamgp.choice import OneOf
 from streamgp.kernels import squared_exponential
+from streamgp.model_config import Simulated
 from streamgp.online.options import StreamOptions
 from streamgp.solvers import kiss
 
 
 class Config(StreamOptions):
     """WISKI: a GP on a grid in few dimensions, whose cost a row does not depend on the rows seen."""
+
+    simulates: ClassVar[Simulated] = "calibrated"
 
     few: ClassVar[tuple[str, ...]] = (
         *("target", "memory", "temper", "rebuild", "learn", "limit"),
@@ -40,3 +43,7 @@ class Config(StreamOptions):
         description="rows at most, thinned in time, that estimate hyper-parameters; the cost does not depend on them",
     )
     evaluations: int = Field(30, ge=1, le=10_000, description="of the marginal likelihood, a start, at a rebuild")
+
+    @property
+    def untuned(self) -> str:
+        return "has a kernel of projected windows, whose hyper-parameters are none of the windows' own"

@@ -56,7 +56,6 @@ class WiskiPosterior(Posterior, Drawn):
     """
 
     found: Tensor
-    untuned = "has a kernel of projected windows, whose hyper-parameters are none of the windows' own"
 
     def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamgp.forecasting.metrics import Kind, of_kind
+
 if TYPE_CHECKING:
     from mlflow.entities import Metric
 
@@ -19,7 +21,7 @@ SPILL = "unsent_metrics.json"
 BATCH = 1000  # MLflow's limit of one call
 SECONDS = 3.0  # between sends, when fewer than a batch wait
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
-_GROUPS = re.compile(r"^(overall|coverage|raw_coverage|width|raw_width|interval_score|raw_interval_score)_")
+_GROUPS = re.compile(f"^({'|'.join(['overall', *of_kind(Kind.BAND)])})_")
 _log = logging.getLogger("streamgp.tracking")
 
 

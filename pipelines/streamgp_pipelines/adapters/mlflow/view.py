@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from streamgp.forecasting.metrics import Place, shown
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 ID = "streamgp"
 TAG = f"mlflow.sharedViewState.{ID}"
 KIND = "mlflow.experimentKind"
-METRICS = ("calibrated_crps", "crps", "log_loss", "rmse", "mae", "mase", "accuracy", "coverage_95", "scored")
 PARAMS = ("model", "target", "horizon", "season", "lags")
 
 
@@ -34,6 +35,7 @@ def saved_view(now_ms: int) -> str:
         >>> json.loads(saved_view(0))["name"]
         'Scores'
     """
-    columns = [f"metrics.`overall/{name}`" for name in METRICS] + [f"params.`{name}`" for name in PARAMS]
+    names = [*shown(Place.RUNS), *shown(Place.RUNS, binary=True), "coverage_95", "scored"]
+    columns = [f"metrics.`overall/{name}`" for name in names] + [f"params.`{name}`" for name in PARAMS]
     state = {"selectedColumns": columns, "columnOrder": [], "columnWidths": {}}
     return json.dumps({"name": "Scores", "createdAt": now_ms, "state": json.dumps(state)})

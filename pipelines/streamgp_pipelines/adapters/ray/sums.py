@@ -4,8 +4,6 @@ An actor keeps its blocks from one epoch to the next: the learner travels there,
 are added in the order of the blocks, so that they do not depend on the number of actors. An actor that is lost is
 replaced, and gets its blocks again.
 
-Blocks of a table that no process holds (`learning.sampled`) are read by the actors, each time that they are summed.
-
 The rows of mini-batches are in the object store for an epoch, where every actor of a machine reads them: the parameters
 travel there at each step, and the gradient of each block back.
 """
@@ -31,7 +29,6 @@ from streamgp.optim import shared_gradients
 from streamgp.optim.shared_gradients import Gradients, Loss, block_gradients, seeded, seeds
 from streamgp_pipelines.adapters.ray.cluster import RayActors
 from streamgp_pipelines.config import TrainConfig
-from streamgp_pipelines.learning.sampled import Block, Learned, Rest, block_totals
 
 ATTEMPTS = 10
 """Times in a row that an actor may be lost."""
@@ -61,11 +58,6 @@ class Holder:
     def sums(self, whole: tuple[Any, Absorb], tensors: Sequence[int], block: int, chunk: int) -> Totals:
         """The sums of a block. whole: the learner, and how it absorbs rows."""
         return block_sums(*whole, [self._held[one, block] for one in tensors], chunk)
-
-    def read(self, whole: tuple[Rest, Learned], block: Block) -> Totals:
-        """The sums of a block of a table, whose windows are made here."""
-        rest, way = whole
-        return block_totals(rest.place.open(), rest, block, way)
 
     def take_rows(self, rows: Sequence[np.ndarray]) -> None:
         """The rows that mini-batches are drawn from."""
@@ -127,22 +119,6 @@ class RaySums(RayActors):
             total = added(total, found)
         assert total is not None
         learner.put(tuple(part.clone() for part in total))
-
-    def read(self, rest: Rest, way: Learned) -> Iterator[Totals]:
-        """See `streamgp_pipelines.learning.sampled.SumsBlocks`.
-
-        Raises:
-            StreamgpError: what an actor raised.
-            ServiceError: there is no cluster, or an actor was lost too often.
-        """
-        self.start()
-        whole = self.cluster.ray.put((rest._replace(blocks=()), way))
-        for found in self._answers(
-            len(rest.blocks),
-            lambda block: self._actor_of(block).read.remote(whole, rest.blocks[block]),
-            lambda _: self._forget(),
-        ):
-            yield tuple(part.clone() for part in found)
 
     def gradients(
         self, net: nn.Module, loss: Loss, rows: Sequence[Tensor], batch: Tensor, count: int, generator: Generator
@@ -245,11 +221,6 @@ class RaySums(RayActors):
                 self._send(block, number, tensor[parts[block]])
         for number in self._known.keys() - set(numbers):
             del self._known[number]  # sent again to all when it is needed
-        self._shared.clear()
-
-    def _forget(self) -> None:
-        """What actors had: one of them is new, and all get it again when it is needed."""
-        self._known.clear()
         self._shared.clear()
 
     def _share(self, call: str, what: Sequence[Any], made: Callable[[], Any]) -> None:

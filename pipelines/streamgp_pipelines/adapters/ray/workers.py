@@ -16,7 +16,8 @@ import torch
 from streamgp.errors import ServiceError
 from streamgp_pipelines.adapters.ray.cluster import RayActors
 from streamgp_pipelines.config import TrainConfig
-from streamgp_pipelines.learning.shard import Recipe, Shard, Since
+from streamgp_pipelines.learning.recipe import Recipe
+from streamgp_pipelines.learning.shard import Shard, Since
 
 ATTEMPTS = 10
 """Times in a row that a worker may be lost."""

@@ -17,12 +17,13 @@ from streamgp.base import FLOAT, Due, Inputs, Json, Model, Predictive, Progress,
 from streamgp.errors import StateError
 from streamgp.forecasting.bands import Bands, features
 from streamgp.predictives.gaussian import Gaussian
-from streamgp.windows.windows import Answers, Asks, Windows
+from streamgp.windows.windows import Answers, Asks
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.checkpointing import held
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.pairs import select
 from streamgp_pipelines.learning.predictions import Predictions, frame
+from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.session import Session, open_session
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.online import OnlineRun
@@ -155,7 +156,8 @@ def run_peer(
             spec = replace(spec, calendar=True)
             peer = options.build(name, spec.shape, calibration.probabilities, config.seed)
         shape = spec.shape
-        learner = PeerLearner(peer, Windows(spec), calibration, opened.learner.schedule)
+        made = Recipe.of(name, options.model_dump(), spec, opened.learner.schedule, calibration, config.seed)
+        learner = PeerLearner(made, peer)
         named = {"learner": learner, "naming": replace(opened.naming, model=name)}
         named["config"] = opened.config.model_copy(update={"model": name})
         session = _Run(**vars(opened) | named)

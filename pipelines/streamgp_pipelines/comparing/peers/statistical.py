@@ -118,8 +118,7 @@ class Statistical(Peer):
         kept = torch.tensor([at for at, _ in found], dtype=torch.int64)
         shape = (len(self.probabilities) + 2, 0, self.shape.columns)
         whole = torch.from_numpy(np.stack([part for _, part in found], 1)) if found else torch.zeros(shape, dtype=FLOAT)
-        series, origin, position, cutoff, ds = (part[kept] for part in asks[:-1])
-        return Issued(Asks(series, origin, position, cutoff, ds, asks.x.rows(kept)), whole[0], whole[1], whole[2:])
+        return Issued(asks.rows(kept), whole[0], whole[1], whole[2:])
 
     def warnings(self) -> list[str]:
         found = []
