@@ -207,7 +207,7 @@ def main() -> None:
     print(markdown(list(figure2.columns), [list(row) for row in figure2.rows]))
     report(
         __file__,
-        Claim("Test error and time", f"{text}.", columns, page, missed),
+        Claim("Test error and time", f"{text}.", columns, page, missed if shares else None),
         Claim("Estimates", about, names, estimates, None),
         figure2,
     )

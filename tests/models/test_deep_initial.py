@@ -13,7 +13,7 @@ from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.encoders import Layout, mlp
 from streamgp.errors import UsageError
-from streamgp.evidence.initial import Initial, example
+from streamgp.evidence.initial import Initial, example, initialise
 from streamgp.models.deep.gp import GpPosterior
 from streamgp.models.deep.on_regression import OnRegression
 from streamgp.online.model import StreamModel
@@ -175,7 +175,11 @@ def test_what_does_not_fit_is_refused(options: dict[str, Any], initial: Initial,
     assert refused.value.hint
 
 
-def test_a_plain_net_says_that_it_has_no_kernel() -> None:
-    module = registry.load("models", "lstm")
-    with pytest.raises(UsageError, match=naming("kernel")):
-        module.build(module.Config(), PAIR).initialise(found(target="auto"))
+@pytest.mark.parametrize(
+    ("name", "options", "said"), [("lstm", {}, "lstm kernel"), ("gp_lstm", {"mode": "regression"}, "mode=regression")]
+)
+def test_a_model_that_takes_none_says_why(name: str, options: dict[str, Any], said: str) -> None:
+    module = registry.load("models", name)
+    config = module.Config(**options)
+    with pytest.raises(UsageError, match=naming(said)):
+        initialise(module.build(config, PAIR), name, config, found(target="auto"))

@@ -139,7 +139,8 @@ class DeepGpConfig(DeepConfig):
 
     @property
     def untuned(self) -> str:
-        return ""
+        hides = "with mode=regression hides the targets' past, which the hyper-parameters are of"
+        return hides if self.mode == "regression" else ""
 
     def forgetting(self, shape: Shape) -> float | None:
         """Between two trainings."""
