@@ -32,7 +32,7 @@ NEAR = 1.0
 """Running mean errors below which an error has no more weight for being smaller."""
 FAR = 10.0
 """Running mean errors that an error counts for at most."""
-WILD = 50.0
+WILD = 12.0
 """Running mean errors from the median of the experts beyond which a forecast is none."""
 WORST = 4.0
 """Times the best expert's root mean square error from which on an expert has no weight."""

@@ -265,8 +265,8 @@ def test_files_that_will_not_do(stream: Table, tmp_path: Path) -> None:
         run(stream, tmp_path / "c", init=path)
     with pytest.raises(UsageError, match=naming("horizon 3 2")):
         run(stream, tmp_path / "c", model="svdgp", init=path, horizon=2)
-    with pytest.raises(UsageError, match=naming("gp_narx")):
-        run(stream, tmp_path / "c", model="gp_narx", init=path)
+    with pytest.raises(UsageError, match=naming("narx")):
+        run(stream, tmp_path / "c", model="narx", init=path)
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,11 @@ class Config(StreamOptions, EvidenceOptions):
         description="support rows of the control variates, which take away most of the noise of sampled "
         "features; 0: none (quadruple, with a Gaussian likelihood)",
     )
-    optimiser: Literal["adagrad", "preconditioned"] = Field(
-        "preconditioned",
+    optimiser: Literal["auto", "adagrad", "preconditioned"] = Field(
+        "auto",
         description="adagrad: the paper's, a rate for every weight; preconditioned: the inverse of a block's curvature "
-        "on the rows of the step (quadruple)",
+        "on the rows of the step; auto: adagrad with learn=elbo, and for Fourier features of tables without lags, else "
+        "preconditioned (quadruple)",
     )
     rate: float | None = Field(
         None,
@@ -110,7 +111,7 @@ class Config(StreamOptions, EvidenceOptions):
         "rebuild",
         description="hyper-parameters: estimate them at every rebuild, or once; those of --init stay with once; elbo: "
         "estimate them once, then move them and the noise with every step, along the gradient of the sampled bound "
-        "(quadruple, adagrad)",
+        "(quadruple, without optimiser=preconditioned)",
     )
     evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(  # type: ignore[assignment]
         "auto",
@@ -167,10 +168,11 @@ class Config(StreamOptions, EvidenceOptions):
                     f"{name} is for solver=quadruple with likelihood=logistic or laplace; leave out {name}"
                 )
         if self.learn == "elbo" and not (
-            ordinary and quadruple and self.optimiser == "adagrad" and self.covariance != "chevron"
+            ordinary and quadruple and self.optimiser != "preconditioned" and self.covariance != "chevron"
         ):
             raise ValueError(
-                "learn=elbo needs solver=quadruple, likelihood=gaussian, optimiser=adagrad, and no covariance=chevron"
+                "learn=elbo needs solver=quadruple, likelihood=gaussian, and neither optimiser=preconditioned nor "
+                "covariance=chevron"
             )
         if self.covariance != "chevron" and self.columns != default["columns"]:
             raise ValueError("columns is for covariance=chevron; set that, or leave out columns")

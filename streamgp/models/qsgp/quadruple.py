@@ -212,18 +212,20 @@ def quadruple_engine(config: Config, shape: Shape, basis: Basis, sites: Sites) -
     """The engine of solver=quadruple."""
     from streamgp.papers.qsgp.steps import SiteSteps, Steps
 
-    named = config.steps or QUADRUPLE
-    steps = named if config.optimiser == "adagrad" else max(named // FEWER, 1)
     gaussian = isinstance(sites, GaussianSites)
-    rate = config.rate or (RATES if gaussian else SITE_RATES)[config.optimiser]
+    optimiser = config.optimiser
+    if optimiser == "auto":  # neighbouring windows are alike, and their features far from orthogonal
+        apart = gaussian and not shape.lags and not config.placed
+        optimiser = "adagrad" if apart or config.learn == "elbo" else "preconditioned"
+    named = config.steps or QUADRUPLE
+    steps = named if optimiser == "adagrad" else max(named // FEWER, 1)
+    rate = config.rate or (RATES if gaussian else SITE_RATES)[optimiser]
     columns = config.columns if config.covariance == "chevron" else 0
     if gaussian:
         from streamgp.papers.qsgp.descent import QuadrupleDescent
 
         hyper = HYPER if config.learn == "elbo" else 0.0
-        options = Steps(
-            config.optimiser, rate, config.batch, config.control_variates, columns, hyper, augment=config.augment
-        )
+        options = Steps(optimiser, rate, config.batch, config.control_variates, columns, hyper, augment=config.augment)
         dtype = FLOAT if config.placed else torch.float32  # S of smooth kernels is nearly singular
         descent = QuadrupleDescent(basis, shape.columns, options, config.seed, dtype)
         return QuadrupleEngine(basis, sites, descent, config.reservoir, steps)
@@ -231,7 +233,7 @@ def quadruple_engine(config: Config, shape: Shape, basis: Basis, sites: Sites) -
 
     temper = config.tempering(shape)
     own = SiteSteps(
-        config.optimiser,
+        optimiser,
         rate,
         config.batch,
         config.cells,
