@@ -32,8 +32,9 @@ NEAR = 1.0
 """Running mean errors below which an error has no more weight for being smaller."""
 FAR = 10.0
 """Running mean errors that an error counts for at most."""
-WILD = 12.0
-"""Running mean errors from the median of the experts beyond which a forecast is none."""
+WILD, STRAY = 50.0, 12.0
+"""Running mean errors beyond which a forecast is none: from the median of the experts; and from that and from the
+median by their weights, so that one expert that is right is not outvoted by many that are not."""
 WORST = 4.0
 """Times the best expert's root mean square error from which on an expert has no weight."""
 SCALE_ROWS = 2000.0
@@ -95,14 +96,19 @@ class Mixer(nn.Module):
         return torch.einsum("knt,tk->nt", self._plausible(means), self.weights)
 
     def _plausible(self, means: Tensor) -> Tensor:
-        """Forecasts beyond `WILD` mean errors from the median of all are that median: a glitch among the inputs of one
-        expert is no forecast. Two experts have no majority."""
-        within = means.amax(0) - means.amin(0) <= WILD * self.scale  # then none is far from the median
+        """Forecasts beyond `WILD` mean errors from the median of all, or beyond `STRAY` from it and from the median by
+        weight, are that median: a glitch among the inputs of one expert, or a level that it does not follow, is no
+        forecast. Two experts have no majority."""
+        within = means.amax(0) - means.amin(0) <= STRAY * self.scale  # then none is far from the median
         if self.experts < 3 or bool((within | (self.scale == 0)).all()):
             return means
         middle = means.median(0).values
-        wild = (means - middle).abs() > WILD * self.scale
-        return torch.where(wild & (self.scale > 0), middle, means)
+        ordered, order = means.sort(0)
+        weight = self.weights.T[:, None].expand_as(means).gather(0, order).cumsum(0)
+        heavy = ordered.gather(0, (weight < 0.5).sum(0, keepdim=True).clamp(max=self.experts - 1))
+        away = (means - middle).abs()
+        stray = torch.minimum(away, (means - heavy).abs()) > STRAY * self.scale
+        return torch.where(((away > WILD * self.scale) | stray) & (self.scale > 0), middle, means)
 
     def variances(self, means: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
         """The variance around the mix: the part in which the experts disagree, and the rest.

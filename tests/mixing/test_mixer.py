@@ -212,3 +212,21 @@ def test_state_goes_on_bit_for_bit() -> None:
         return torch.cat([mixer.mean(means), *mixer.variances(means, y.square())])
 
     check_stateful(lambda: Mixer(3, SHAPE, 100.0), advance, 5, same_bits)
+
+
+def test_an_expert_that_strays_from_those_of_weight_is_left_out_and_one_that_is_right_is_not_outvoted() -> None:
+    shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
+    generator = torch.Generator().manual_seed(3)
+    y = torch.randn(1500, 1, generator=generator, dtype=FLOAT)
+    errors = torch.randn(4, 1500, 1, generator=generator, dtype=FLOAT)
+    alike = Mixer(4, shape, 500.0)
+    alike.learn(y + 0.1 * errors, y)  # four that are equally good
+    one = torch.zeros(4, 1, 1, dtype=FLOAT)
+    one[0] = 3.0  # about 60 of their mean errors; and half as much
+    assert alike.mean(one).item() == pytest.approx(0.0, abs=1e-12)
+    assert alike.mean(0.5 * one).item() == pytest.approx(0.0, abs=1e-12)
+    best = Mixer(4, shape, 500.0)
+    size = torch.tensor([0.1, 2.0, 2.0, 2.0], dtype=FLOAT)[:, None, None]
+    best.learn(y + size * errors, y)
+    assert best.weights[0, 0] > 0.95
+    assert best.mean(one).item() > 2.8  # about 38 of its mean errors from the median of the three that are not

@@ -17,6 +17,7 @@ from streamgp.errors import NotPositiveDefinite
 from streamgp.models.deep.gp import GpPosterior
 from streamgp.models.deep.posterior import FOLLOW
 from streamgp.online.model import StreamModel
+from streamgp.online.posterior import Units, no_rows
 from streamgp.online.variance import OUTLIER
 from streamgp.optim.alternating import Alternating
 from streamgp.optim.squared_error import SquaredError
@@ -24,6 +25,8 @@ from streamgp.testing.stateful import reborn, same_bits
 from streamgp.training.early_stopping import validation_rows, weights
 from tests.models.deep_toys import PAIR, SYSTEM, build, chunk, deep, fitted, gp_of, residuals, series, windows
 
+ONE = torch.ones(1, dtype=FLOAT)
+PLAIN = Units(ONE, ONE, ONE, lambda h: h, no_rows(ONE), lambda x: x.past[:, 0])
 EVERY = pytest.mark.parametrize("name", ["gp_narx", "gp_lstm", "narx", "rnn"])
 
 
@@ -167,7 +170,7 @@ def test_pre_training_above_1000_rows_or_when_asked(monkeypatch: pytest.MonkeyPa
         again = gp_of(build("gp_narx", validation=0.0, **options))
         z, r = model.inputs(some[0]), residuals(model, *some)
         own = copy.deepcopy(again)
-        own.start(z, r, torch.Generator().manual_seed(7))
+        own.start(z, r, PLAIN, torch.Generator().manual_seed(7))
         noise = again.solver.noise.item()
         if wanted:
             net = SquaredError(again.encoder, 1, again.config.pretraining)
@@ -202,7 +205,7 @@ def test_the_target_itself_is_learned_from_latents_that_a_linear_head_explains()
         noise = [net.epoch(z, r, generator) for _ in range(epochs)][-1]
         expected.encoder.eval()
         inner.settle(z, 0.35)
-        own.start(z, r, torch.Generator().manual_seed(7))
+        own.start(z, r, PLAIN, torch.Generator().manual_seed(7))
         assert own.solver.noise.item() == pytest.approx(noise, rel=1e-9)
         torch.testing.assert_close(own.encoder(z), expected.encoder(z), rtol=1e-9, atol=1e-12)
 
