@@ -69,7 +69,8 @@ class LastKnown:
         """(Q, O) the last known target at the phase of each step, and the step it is of; NaN and NEVER: none is known.
 
         Args:
-            code, step: (Q,) series, and steps whose phases are looked up.
+            code: (Q,) series.
+            step: (Q,) steps whose phases are looked up.
             limit: (Q,) the last step that each may see.
             recent: rows that have not been taken in yet.
         """

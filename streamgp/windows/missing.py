@@ -7,7 +7,8 @@ average (Uhlenbeck & Ornstein 1930, conditioned on both ends), which keeps half 
     d_t = [sinh(θ(k − t)) d_j + sinh(θ(t − j)) d_k] / sinh(θ(k − j)),   j < t < k,   θ = ln 2 / half
     d_t = e^{−θ(t − j)} d_j   after the last known row j,   d_t = e^{−θ(k − t)} d_k   before the first one k
 
-Without a season θ = 0: a straight line between known rows, the nearest of them outside.
+Without a season θ = 0: a straight line between known rows, the nearest of them outside; so too where the last known
+targets stand on another level than the season before (`windows.Windows`).
 """
 
 from __future__ import annotations

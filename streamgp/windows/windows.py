@@ -42,6 +42,8 @@ from streamgp.windows.timeline import NEVER, PACE, Ring, Timeline
 
 __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
 
+NEAR, AGREE = 3, 0.1
+"""Known targets that must agree on a new level, within this share of its distance from the season before."""
 _LAST_KNOWN = ("at_phase", "latest")
 """Parts of the state."""
 FADES = 0.25
@@ -423,7 +425,7 @@ class Windows:
             ahead.append(self._references(rows, timeline, recent))
         if spec.lags and spec.gaps == "fill":
             age = self._age(columns, rows, recent)
-            past[0] = columns = self._filled(columns, past[1] if self.shape.seasonal else None, rows, recent)
+            past[0] = columns = self._filled(columns, past[1] if self.shape.seasonal else None, rows, timeline, recent)
         if not spec.lags:
             own = np.zeros(1, np.int64)
             ahead.append(self._look(timeline, rows, own, slice(outputs, None)) if future is None else future)
@@ -474,7 +476,9 @@ class Windows:
             age[long_ago] = np.where(age[long_ago] < 0, since, age[long_ago])
         return np.asarray(age)
 
-    def _filled(self, columns: Floats, before: Floats | None, rows: _Current, recent: Recent | None) -> Floats:
+    def _filled(
+        self, columns: Floats, before: Floats | None, rows: _Current, timeline: Timeline, recent: Recent | None
+    ) -> Floats:
         """(N, L, C) the lags, with what stands in for what is missing; before: (N, L, O) the targets a season before
         each, with what stands in for those."""
         if complete(columns):
@@ -492,8 +496,39 @@ class Windows:
         if before is not None:
             usual = before[some]
             seasonal = usual + bridged(own - usual, self._fades)
-            instead = np.where(np.isnan(usual).any(1, keepdims=True), instead, seasonal)
+            moved = self._moved(_Current(*(part[some] for part in rows)), timeline, recent)
+            elsewhere = np.isnan(usual).any(1, keepdims=True) | moved
+            instead = np.where(elsewhere, instead, seasonal)
         found[some, :, :outputs] = np.where(np.isnan(own), instead, own)
+        return found
+
+    def _moved(self, rows: _Current, timeline: Timeline, recent: Recent | None) -> Bools:
+        """(N, 1, O) whether the last three known targets agree on a level far from the season before them: farther than
+        the values of as many rows as a window has are wide. Then no season says what comes, but the last value.
+
+        Fewer lags than a short season do not show how wide that is.
+        """
+        spec, targets = self.spec, len(self.spec.targets)
+        found = np.zeros((len(rows.code), 1, targets), bool)
+        if spec.season < NEAR or spec.lags < (spec.seasons or (spec.season,))[0]:
+            return found
+        _, last = self._latest.find(rows.code, rows.step, rows.step, recent)  # (N, O)
+        for output in range(targets):
+            since = rows.step - last[:, output]
+            near = np.flatnonzero(since + spec.season + spec.lags <= self._back)  # the season before is still kept
+            code, step, seen = rows.code[near], last[near, output], rows.step[near]
+            place = np.where(rows.place[near] >= 0, rows.place[near] - since[near], -1)
+            before = timeline.look(code, step, place, self._lags - spec.season, self._targets)[..., output]  # (n, L)
+            newest = np.full((NEAR, len(near)), np.nan)
+            for back in range(NEAR):
+                value, where = self._at_phase.find(code, np.maximum(step - back, 0), seen, recent)
+                newest[back] = np.where(where[:, output] == step - back, value[:, output], np.nan)
+            known = np.flatnonzero(np.isfinite(before).any(1) & np.isfinite(newest).all(0))
+            low, high = np.nanmin(before[known], 1), np.nanmax(before[known], 1)
+            now = np.median(newest[:, known], 0)
+            away = np.maximum(low - now, now - high)
+            agree = np.abs(newest[:, known] - now).max(0) <= AGREE * away
+            found[near[known], 0, output] = (away > high - low) & agree
         return found
 
     def _at_phases(self, found: Floats, rows: _Current, off: Ints, recent: Recent | None) -> Floats:

@@ -234,6 +234,24 @@ class OracleWindows:
         known = [s for s in seen if s <= t and (s - step) % season == 0 and not math.isnan(seen[s].values[name])]
         return (seen[max(known)].values[name], max(known)) if known else (NAN, -1)
 
+    def moved(self, row: Row, name: str, t: int) -> bool:
+        """Whether the last three known values agree on a level far from the season before them."""
+        spec = self.spec
+        last = self.last_known(row, name, t, t, 1)[1]
+        back = self.reach - 1 - (spec.horizon if spec.known else 0)
+        if spec.season < 3 or spec.lags < (spec.seasons or (spec.season,))[0] or last < 2:
+            return False
+        if t - last + spec.season + spec.lags > back:
+            return False
+        newest = [self.value(row, name, last - at, t) for at in range(3)]
+        before = [self.value(row, name, last - at - spec.season, t) for at in range(spec.lags)]
+        before = [value for value in before if not math.isnan(value)]
+        if any(map(math.isnan, newest)) or not before:
+            return False
+        now = sorted(newest)[1]
+        away = max(min(before) - now, now - max(before))
+        return away > max(before) - min(before) and max(abs(value - now) for value in newest) <= 0.1 * away
+
     def filled(self, row: Row, past: list[list[float]], t: int) -> list[list[float]]:
         """Lags without what is missing: see `streamgp.windows.missing`."""
         spec, outputs = self.spec, len(self.spec.targets)
@@ -250,7 +268,7 @@ class OracleWindows:
                 usual = [value for (value,) in by_channel([[value] for value in usual])]
                 for lag, value in zip(out, usual, strict=True):
                     lag[len(lag) - outputs + at] = value
-            if any(map(math.isnan, usual)):
+            if any(map(math.isnan, usual)) or (spec.season > 1 and self.moved(row, name, t)):
                 usual, half_now = [0.0] * spec.lags, math.inf
             else:
                 half_now = half

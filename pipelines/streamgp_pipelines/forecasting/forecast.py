@@ -276,8 +276,8 @@ class Forecaster:
             return []
         shown = ", ".join(missing[:5]) + (" and others" if len(missing) > 5 else "")
         return [
-            f"{len(missing)} of {len(wanted)} series have no forecast: their newest {spec.lags} rows are not a whole "
-            f"window{', or their model is in its warm-up' * spec.fleet}: {shown}"
+            f"{len(missing)} of {len(wanted)} series have no forecast: their rows do not make a whole window and "
+            f"season{', or their model is in its warm-up' * spec.fleet}: {shown}"
         ]
 
     def _wanted(self, levels: Sequence[float] | None, quantiles: Sequence[float] | None) -> Calibration:
