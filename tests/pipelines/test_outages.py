@@ -71,7 +71,7 @@ def test_of_two_targets_the_one_that_is_old_is_named_and_wider() -> None:
     usual, _ = forecast(table(both), ["y", "z"])
     width = pl.col("linear-hi-95") - pl.col("linear-lo-95")
     share = [
-        dict(one.group_by("target").agg((width.first() / width.last())).iter_rows()) for one in (found, usual)
+        dict(one.group_by("target").agg(width.first() / width.last()).iter_rows()) for one in (found, usual)
     ]  # of the first step's width in the last one's: an old target makes it larger
     assert share[0]["z"] > 1.3 * share[1]["z"] and share[0]["y"] < 1.1 * share[1]["y"]
     assert [text for text in told if "last known" in text] == [
