@@ -74,7 +74,7 @@ class Ours:
         self.data, self.encoder = data, encoder(net, data.z)
         config = squared_exponential.Config(lengthscale=LENGTHSCALE, outputscale=OUTPUTSCALE)
         self.solver = kiss.build(kiss.Config(noise=NOISE, grid=grid), squared_exponential.build(config, 2), 1)
-        training = DeepGpConfig().training
+        training = DeepGpConfig.model_fields["training"].default
         self.training = Alternating(
             self.encoder, self.solver, training.model_copy(update={"batch": batch or training.batch})
         )

@@ -50,7 +50,7 @@ def train(made: dict[str, Any], *more: object) -> Result:
 @pytest.mark.slow
 def test_the_summary_speaks_of_probabilities(wet: dict[str, Any]) -> None:
     printed = wet["done"].stdout
-    for name in ("log loss", "brier", "accuracy", "calibration error", "base rate"):
+    for name in ("log loss", "Brier score", "accuracy", "calibration error", "base rate"):
         assert name in printed
     assert "coverage" not in printed and "rmse" not in printed
 

@@ -227,7 +227,8 @@ class DirectRegression(nn.Module):
             values, level, own = context[:, at], levels[of].view(-1, 1), width[of].view(-1, 1)
             now, jump = self._jump(x, of, own)
             centre = torch.where(jump > 0, now, level)
-            wild = ((values - centre).abs() > torch.where(jump > 0, 0.5 * jump, FAR * own)) & (own > 0)
+            farthest = torch.where(jump > 0, torch.minimum(0.5 * jump, FAR * own), FAR * own)
+            wild = ((values - centre).abs() > farthest) & (own > 0)
             if bool(wild.any()):
                 context = context.clone() if context is x.context else context
                 context[:, at] = torch.where(wild, torch.nan, values)
