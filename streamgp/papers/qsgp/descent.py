@@ -350,22 +350,26 @@ class QuadrupleDescent(SampledWeights):
         i, weight, some, count, of = drawn.cells.i, drawn.cells.weight, drawn.some, len(noise), len(rows.places())
         phi, prior, precision = drawn.phi[i], self.prior(i), rows.precision(drawn.some, noise, of)
         with torch.no_grad():
-            span, own = self.features.span(i), rows.weight[some]
-            total = own.sum().clamp(min=TINY)
-            parts = [(own, drawn.phi[i])]
-            if len(rows.held):
-                parts.append((rows.weight[rows.held], drawn.support[i]))
-            seen = [(w @ f.square().to(FLOAT), w.sum()) for w, f in parts]
-            total = torch.stack([w for _, w in seen]).sum().clamp(min=TINY)
-            fresh = torch.stack([s for s, _ in seen]).sum(0) / total
-            rate = AVERAGE if int(self.last[i]) else 1.0
-            self.squares[span] = self.squares[span].lerp(fresh.to(torch.float32), rate)
+            for block in drawn.cells.touched:
+                self._note_squares(rows, drawn, block)
+            span = self.features.span(i)
             c = diagonal_optimum(self.squares[span].to(FLOAT), prior, rows.count.mean() / self.variance)
         c_i, s_i, own = (value.to(phi.dtype) for value in (c, prior, precision))
         value = diagonal_term(phi, c_i, s_i, own, weight).to(FLOAT) + log_term(c, count, weight)
         target = torch.where(rows.observed[some], rows.target[some], torch.nan)
         stands = rows.weight[some] * (of / len(some))
         return value + constant_term(target, noise, stands, prior, self.features.size, weight)
+
+    def _note_squares(self, rows: SampledRows, drawn: Drawn, block: int) -> None:
+        """The running mean of φ_r² over rows, of which the diagonal is made, on mini-batch and support rows."""
+        span, own = self.features.span(block), rows.weight[drawn.some]
+        parts = [(own, drawn.phi[block])]
+        if len(rows.held):
+            parts.append((rows.weight[rows.held], drawn.support[block]))
+        seen = torch.stack([w @ f.square().to(FLOAT) for w, f in parts]).sum(0)
+        fresh = seen / torch.stack([w.sum() for w, _ in parts]).sum().clamp(min=TINY)
+        rate = AVERAGE if int(self.last[block]) else 1.0
+        self.squares[span] = self.squares[span].lerp(fresh.to(torch.float32), rate)
 
     def _descend(
         self, rows: SampledRows, drawn: Drawn, block: int, before: Tensor, gradient: Tensor, decay: float

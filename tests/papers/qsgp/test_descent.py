@@ -327,3 +327,22 @@ def test_restored_it_goes_on_bit_for_bit(optimiser: str, hyper: float) -> None:
                     value.copy_(state[name])
         again.attach(x)
         broken, other = fresh, again
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_the_diagonal_knows_every_block_that_was_stepped(optimiser: str) -> None:
+    """A block that was only ever the second of a draw would keep the variance of its prior: 100 times too wide here."""
+    features, (x, y) = fourier_of(60, 10), data(200)
+    made = made_of(features, optimiser=optimiser, batch=200, support=0)
+    rows = made.rows(x, y, None)
+    for _ in range(5):
+        made.step(rows)
+    precision = made.count / made.variance
+    spans = [features.span(block) for block in made.touched()]
+    assert len(spans) > 2
+    for span, block in zip(spans, made.touched(), strict=True):
+        expected = 1.0 / (1.0 + precision * features.block(x, block).square().mean(0))
+        torch.testing.assert_close(
+            made.entries(block, precision).square(), expected, rtol=0.3, atol=0.0
+        )  # rows are drawn
+        assert bool((made.squares[span] > 0).all())
