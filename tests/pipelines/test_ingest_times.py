@@ -203,3 +203,20 @@ def test_the_first_message_names_what_to_do(name: str, text: str, hint: str, tmp
     with pytest.raises((UsageError, DataError)) as refused:
         take(tmp_path / "t", write(tmp_path / name, text))
     assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize(("time", "form"), [("when", "%d/%m/%Y %H:%M"), ("Date,Time", "%d/%m/%Y %H:%M")])
+def test_a_later_source_is_read_in_the_format_of_the_first(time: str, form: str, tmp_path: Path) -> None:
+    """And says so; a source in another format is refused with that one's hint, one in ISO 8601 is read as that."""
+    gap = "," if "," in time else " "
+    stamps = [f"01/02/2024{gap}00:00,1\n", f"02/02/2024{gap}00:00,2\n", f"03.02.2024{gap}00:00,3\n"]
+    files = [write(tmp_path / f"{at}.csv", f"{time},y\n{text}") for at, text in enumerate(stamps)]
+    take(tmp_path / "t", files[0], time=time, time_format=form)
+    found = take(tmp_path / "t", files[1])
+    assert any(f"is read as {form}, like the first source" in hint for hint in found["hints"])
+    with pytest.raises(DataError) as refused:
+        take(tmp_path / "t", files[2])
+    assert "'%d.%m.%Y %H:%M'" in str(refused.value.hint)
+    iso = take(tmp_path / "t", write(tmp_path / "iso.csv", f"{time},y\n2024-02-04{gap}00:00,4\n"))
+    assert not iso["hints"]
+    assert [day.day for day in rows(tmp_path / "t")[time].to_list()] == [1, 2, 4]

@@ -76,7 +76,7 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
     if meta.time is not None:
         where = f"{source.uri}, column {meta.time!r}"
         cells = source.sample.column(meta.time)
-        clock = decide(cells, _form(config.time_format, meta, cells), zone or meta.clock_of, where)
+        clock = _clock(cells, _form(config.time_format, meta, cells), zone, meta, where)
         if table is None:
             meta = _with_clock(meta, clock, whole_numbers(cells.combine_chunks()))
         elif meta.time_format is not None and (meta.time_format in ELAPSED) != (clock.kind in ELAPSED):
@@ -309,6 +309,20 @@ def _form(given: str | None, meta: TableMeta, cells: pa.ChunkedArray[Any]) -> st
     if meta.time_format not in ELAPSED:
         return given
     return meta.time_format if given is None else given.replace("epoch-", "elapsed-")
+
+
+def _clock(cells: pa.ChunkedArray[Any], form: str | None, zone: str | None, meta: TableMeta, where: str) -> Clock:
+    """How the times of a source are read: those whose format is neither given nor known, as the table's first were."""
+    own = zone or meta.clock_of
+    try:
+        return decide(cells, form, own, where)
+    except DataError as fault:
+        if form is not None or "%" not in (meta.time_format or ""):
+            raise
+        try:
+            return decide(cells, meta.time_format, own, where)
+        except DataError:
+            raise fault from None
 
 
 def _with_clock(meta: TableMeta, clock: Clock, whole: bool) -> TableMeta:

@@ -212,6 +212,14 @@ def dates(source: FileSource, chosen: Plan) -> list[str]:
     ]
 
 
+def known_format(source: FileSource, chosen: Plan) -> list[str]:
+    """Of times in a format that the table's first source taught: which one."""
+    name, clock = chosen.meta.time, chosen.clock
+    if name is None or clock is None or "%" not in (clock.format or "") or clock.format in COMPACT:
+        return []
+    return [f"{source.uri}: column {name!r} is read as {clock.format}, like the first source of the table"]
+
+
 def numbered(source: FileSource, chosen: Plan) -> list[str]:
     """Of numbers that are read as periods of a day: how many it has, and where it has others."""
     name, clock = chosen.meta.time, chosen.clock

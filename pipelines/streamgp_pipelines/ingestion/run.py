@@ -54,6 +54,7 @@ from streamgp_pipelines.ingestion.report import (
     Progress,
     SourceReport,
     doubts,
+    known_format,
     readings,
     summary,
     understood,
@@ -173,6 +174,8 @@ class Run:
         report.reads, report.doubts = understood(source, chosen), doubts(source, chosen)
         if self._table is None and self._config.time_format is None:
             report.doubts += readings(source, chosen, config.time is not None)
+        elif config.time_format is None:
+            report.doubts += known_format(source, chosen)
         if config.dry_run:
             report.state = "dry run"
             self._count(source, chosen, report)
