@@ -97,15 +97,14 @@ class Config(StreamOptions, EvidenceOptions):
     optimiser: Literal["auto", "adagrad", "preconditioned"] = Field(
         "auto",
         description="adagrad: the paper's, a rate for every weight; preconditioned: the inverse of a block's curvature "
-        "on the rows of the step; auto: adagrad with learn=elbo, and for Fourier features of tables without lags, else "
-        "preconditioned (quadruple)",
+        "on the rows of the step; auto: adagrad with learn=elbo, else preconditioned (quadruple)",
     )
     rate: float | None = Field(
         None,
         gt=0,
         le=10,
-        description="step size (quadruple); none: 0.1 of adagrad, 0.2 of preconditioned, 0.5 of that with "
-        "another likelihood",
+        description="step size (quadruple); none: 0.1 of adagrad, 1/2B of preconditioned with B blocks, 0.5 of "
+        "that with another likelihood",
     )
     learn: Literal["rebuild", "once", "elbo"] = Field(  # type: ignore[assignment]
         "rebuild",

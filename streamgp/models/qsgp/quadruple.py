@@ -32,8 +32,8 @@ ROWS = 512
 """New rows of a stream for which an epoch's steps are taken."""
 CHUNK = 4096
 """Rows that are forecast at once."""
-RATES = {"adagrad": 0.1, "preconditioned": 0.2}
-"""Step sizes; the first is the paper's."""
+RATES = {"adagrad": 0.1, "preconditioned": None}
+"""Step sizes; the first is the paper's, the second is half the part of the functions that a block is."""
 SITE_RATES = {"adagrad": 0.1, "preconditioned": 0.5}
 """The same of likelihoods that are not Gaussian."""
 SUPPORT = 500
@@ -214,18 +214,17 @@ def quadruple_engine(config: Config, shape: Shape, basis: Basis, sites: Sites) -
 
     gaussian = isinstance(sites, GaussianSites)
     optimiser = config.optimiser
-    if optimiser == "auto":  # neighbouring windows are alike, and their features far from orthogonal
-        apart = gaussian and not shape.lags and not config.placed
-        optimiser = "adagrad" if apart or config.learn == "elbo" else "preconditioned"
+    if optimiser == "auto":
+        optimiser = "adagrad" if config.learn == "elbo" else "preconditioned"
     named = config.steps or QUADRUPLE
     steps = named if optimiser == "adagrad" else max(named // FEWER, 1)
-    rate = config.rate or (RATES if gaussian else SITE_RATES)[optimiser]
     columns = config.columns if config.covariance == "chevron" else 0
     if gaussian:
         from streamgp.papers.qsgp.descent import QuadrupleDescent
 
         hyper = HYPER if config.learn == "elbo" else 0.0
-        options = Steps(optimiser, rate, config.batch, config.control_variates, columns, hyper, augment=config.augment)
+        rate, support = config.rate or RATES[optimiser], config.control_variates
+        options = Steps(optimiser, rate, config.batch, support, columns, hyper, augment=config.augment)
         dtype = FLOAT if config.placed else torch.float32  # S of smooth kernels is nearly singular
         descent = QuadrupleDescent(basis, shape.columns, options, config.seed, dtype)
         return QuadrupleEngine(basis, sites, descent, config.reservoir, steps)
@@ -234,7 +233,7 @@ def quadruple_engine(config: Config, shape: Shape, basis: Basis, sites: Sites) -
     temper = config.tempering(shape)
     own = SiteSteps(
         optimiser,
-        rate,
+        config.rate or SITE_RATES[optimiser],
         config.batch,
         config.cells,
         columns,

@@ -18,9 +18,10 @@ means', and c_rr has a closed form given u_r. So a step has T + k columns, and t
 **Steps**: `adagrad` is the paper's, a rate for every weight that falls with its squared gradients. `preconditioned`
 (ours) multiplies a block's gradient by (Φ_bᵀΦ_b/σ² + S_bb)⁻¹ on the rows of the step: on windows that overlap the
 curvature differs by factors of 10⁴ from one direction to another, which no rate of single weights knows. Both move
-blocks that were drawn and no others. The noise of the gradient grows with ‖μ‖, so that a step that is too long leads
-away for good: with ν_s the change of f that step s would make if it were whole, no step is longer than (Σ_s ν_s²)^−½ of
-that (AdaGrad's rule for a single rate; Ward et al. 2019).
+blocks that were drawn and no others. The noise of the gradient grows with ‖μ‖ and with the number of blocks, so that a
+step that is too long leads away: with ν_s the change of f that step s would make if it were whole, in spreads of the
+targets, where the fit alone has 1 at most, a step is the rate over the mean of ν_s² so far, if that is above 1; and no
+step is longer than (Σ_s ν_s²)^−½ of the whole (AdaGrad's rule for a single rate; Ward et al. 2019).
 
 A step takes O((ñ + n̄) m̃ (W + K)), preconditioned O(n̄m̃² + m̃³) more, whatever n and m are. What takes O(m) is Φμ at new
 inputs: a forecast, and a row that enters the support.
@@ -154,6 +155,11 @@ class QuadrupleDescent(SampledWeights):
     def noises(self) -> Tensor:
         """(K,) σ_t² of the means, then σ² of the dense columns."""
         return torch.cat((self.noise, self.variance.expand(self.options.columns)))
+
+    @property
+    def rate(self) -> float:
+        """Step size; the noise of sampled blocks grows with their number B, and none is named: 1/2B."""
+        return 0.5 / max(self.features.blocks, 1) if self.options.rate is None else self.options.rate
 
     @property
     def healthy(self) -> bool:
@@ -375,7 +381,7 @@ class QuadrupleDescent(SampledWeights):
         self, rows: SampledRows, drawn: Drawn, block: int, before: Tensor, gradient: Tensor, decay: float
     ) -> None:
         """A step on one block, and the running expectation after it."""
-        span, rate = self.features.span(block), decay * self.options.rate
+        span, rate = self.features.span(block), decay * self.rate
         free = self.below(block, self.options.columns)
         if free is not None:
             gradient = torch.cat((gradient[:, : self.columns], gradient[:, self.columns :] * free), 1)
@@ -389,7 +395,8 @@ class QuadrupleDescent(SampledWeights):
         else:
             change, size = self._newton(rows, drawn, block, gradient)
             self.noisy += size
-            change *= self.noisy.clamp(min=rate**-2).rsqrt().to(change)
+            mean = self.noisy / (2.0 * int(self.steps))  # of two blocks a step
+            change *= torch.minimum(rate / mean.clamp(min=1.0), self.noisy.rsqrt()).to(change)
             if free is not None:
                 change[:, self.columns :] *= free
             self.weights[span] -= change.to(self.dtype)

@@ -17,7 +17,7 @@ class Steps:
     Attributes:
         optimiser: see `streamgp.papers.qsgp.descent`.
         rate: step size; of `adagrad` in units of targets over prior standard deviations, of `preconditioned` 1 for a
-            whole Newton step in a block.
+            whole Newton step in a block, and None for 1/2B of it.
         batch: ñ.
         support: n̄; 0: no control variate.
         columns: k.
@@ -27,7 +27,7 @@ class Steps:
     """
 
     optimiser: Literal["adagrad", "preconditioned"] = "adagrad"
-    rate: float = 0.1
+    rate: float | None = 0.1
     batch: int = 500
     support: int = 500
     columns: int = 0

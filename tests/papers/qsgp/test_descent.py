@@ -346,3 +346,14 @@ def test_the_diagonal_knows_every_block_that_was_stepped(optimiser: str) -> None
             made.entries(block, precision).square(), expected, rtol=0.3, atol=0.0
         )  # rows are drawn
         assert bool((made.squares[span] > 0).all())
+
+
+def test_steps_on_many_blocks_do_not_lead_away() -> None:
+    """The noise of a step grows with the number of blocks: at 0.2, which suits few, errors grew beyond the data's."""
+    features, (x, y) = fourier_of(400, 10), data(200)
+    made = made_of(features, optimiser="preconditioned", rate=None, batch=50, support=20)
+    rows = made.rows(x, y, None)
+    for step in range(400):
+        made.step(rows, 0.01 ** (step / 400))
+    error = (made.image(x).mean - y).square().mean(0).sqrt() / y.std(0)
+    assert made.rate == 0.0125 and float(error.max()) < 0.6
