@@ -35,6 +35,7 @@ from streamgp_pipelines.config.settings import (
     Seasons,
     Seconds,
     Seed,
+    Sentinels,
     Settings,
     TableUri,
     TrackingUri,
@@ -76,6 +77,11 @@ class DataConfig(Settings):
         "fill",
         description="Where a window lacks values: fill takes those of the last known season, and widens the bands; "
         "reset skips the window",
+    )
+    sentinel: Annotated[Sentinels, Flag(Panel.DATA)] = Field(
+        (),
+        description="Values that stand for a missing one in targets and inputs, -999,9999 or repeated; others, and "
+        "sensors that are dead, are found by what they do: none switches that off",
     )
     late: Annotated[Late, Flag(Panel.DATA)] = "skip"
     test_column: Annotated[str | None, Flag(Panel.TEST, "COL")] = Field(

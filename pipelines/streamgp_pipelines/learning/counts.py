@@ -29,6 +29,7 @@ class Counts:
         held: in batch training, held-out rows; `missing`: their targets without a value.
         beyond: values outside of --lower and --upper.
         undone: updates that were not healthy; `reason`: what the last of them did.
+        faults: what was found of sentinels and dead sensors, a sentence each.
 
     Example:
         >>> import torch
@@ -42,6 +43,7 @@ class Counts:
         self.warmup = self.before = self.whole = self.broken = self.late_used = 0
         self.held = self.missing = self.undone = self.beyond = 0
         self.reason = ""
+        self.faults: list[str] = []
 
     def add(self, warm: Tensor, counting: Tensor, asked: int, filed: Tensor) -> None:
         """Count the rows of one micro-batch.
@@ -83,10 +85,11 @@ class Counts:
         for name in _NAMES:
             setattr(self, name, sum(getattr(part, name) for part in every))
         self.reason = next((part.reason for part in every if part.reason), "")
+        self.faults = list(dict.fromkeys(text for part in every for text in part.faults))
 
     def warnings(self) -> list[str]:
         """What was not learned, and what no band can hold, a sentence each."""
-        found = []
+        found = list(self.faults)
         if self.beyond:
             found.append(f"values outside of --lower and --upper: {self.beyond}; forecasts and bands never go there")
         if not self.undone:
@@ -95,12 +98,15 @@ class Counts:
         return [*found, f"{updates} not learned in full; the last: {self.reason}"]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {}, {name: getattr(self, name) for name in _NAMES} | {"reason": self.reason}
+        return {}, {name: getattr(self, name) for name in _NAMES} | {
+            "reason": self.reason,
+            "faults": list(self.faults),
+        }
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         for name in _NAMES:
             setattr(self, name, cast(int, rest[name]))
-        self.reason = str(rest["reason"])
+        self.reason, self.faults = str(rest["reason"]), list(cast("list[str]", rest["faults"]))
 
 
 def online_forecasts(counts: Counts, shape: Shape, windows: Windows, scores: Scores, to_come: int) -> dict[str, Json]:

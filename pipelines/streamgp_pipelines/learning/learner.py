@@ -278,6 +278,7 @@ class Learner:
         """Count the rows that became current, and pair them."""
         warm = self._warm(answers.series, answers.position)
         counting = self._counts(answers.series, answers.position, answers.ds)
+        self.counts.faults += self.windows.told()
         self.counts.add_values(answers.y, self.calibration.lower, self.calibration.upper)
         asked = self._counts(asks.series, asks.position, asks.cutoff)
         self.counts.add(warm, counting, int(asked.sum()), answers.filed)

@@ -51,6 +51,8 @@ class _Spec(_Said):
     fleet: bool
     contexts: bool
     late: Literal["skip", "use"]
+    sentinels: list[float]
+    faults: bool
 
 
 class _Calibration(_Said):
