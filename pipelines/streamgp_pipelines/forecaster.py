@@ -82,7 +82,7 @@ class Forecaster(Shown):
         levels: bands in percent.
         quantiles: probabilities of quantiles beside them.
         point: what the point forecast is.
-        lower: bound of the targets from below.
+        lower: bound of the targets from below; None: 0 where they show it, "none": no bound.
         upper: bound of the targets from above.
         transform: none, log, logit or auto.
         lags: past rows in a window.
@@ -136,7 +136,7 @@ class Forecaster(Shown):
         levels: Sequence[float] = (80.0, 90.0, 95.0),
         quantiles: Sequence[float] = (),
         point: Literal["mean", "median"] = "mean",
-        lower: float | None = None,
+        lower: float | Literal["none"] | None = None,
         upper: float | None = None,
         transform: str | Sequence[str] = "none",
         lags: int | None = None,

@@ -98,7 +98,7 @@ class RunOptions(TypedDict, total=False):
     level: Numbers
     quantiles: Numbers
     point: Literal["mean", "median"]
-    lower: float | None
+    lower: float | Literal["none"] | None
     upper: float | None
     transform: Names
     seed: int

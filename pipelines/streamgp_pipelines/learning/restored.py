@@ -63,6 +63,7 @@ class _Calibration(_Said):
     upper: float | None
     none: bool
     transformed: bool
+    finds: bool
 
 
 class _Schedule(_Said):
