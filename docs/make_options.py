@@ -22,6 +22,7 @@ POSITIONAL = {"table", "target", "models"}
 """Options that the functions have as arguments of their own."""
 WIDER = {
     "season": "str | int | Sequence[int]",
+    "sentinel": "str | float | Sequence[str | float]",
     "score_from": "str | int | None",
     "TrainConfig.set": "Mapping[str, OptionValue]",
     "CompareConfig.set": "Mapping[str, OptionValue] | Sequence[str]",

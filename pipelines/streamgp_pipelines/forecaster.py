@@ -82,12 +82,13 @@ class Forecaster(Shown):
         levels: bands in percent.
         quantiles: probabilities of quantiles beside them.
         point: what the point forecast is.
-        lower: bound of the targets from below.
+        lower: bound of the targets from below; None: 0 where they show it, "none": no bound.
         upper: bound of the targets from above.
         transform: none, log, logit or auto.
         lags: past rows in a window.
         calendar: whether the calendar is an input.
         gaps: fill or reset.
+        sentinel: values that stand for a missing one, such as -999; "none": no others are found.
         warmup: rows that are fitted in batch and not scored.
         batch: rows of a micro-batch.
         simulate: steps up to which simulations are calibrated.
@@ -135,12 +136,13 @@ class Forecaster(Shown):
         levels: Sequence[float] = (80.0, 90.0, 95.0),
         quantiles: Sequence[float] = (),
         point: Literal["mean", "median"] = "mean",
-        lower: float | None = None,
+        lower: float | Literal["none"] | None = None,
         upper: float | None = None,
         transform: str | Sequence[str] = "none",
         lags: int | None = None,
         calendar: bool = False,
         gaps: Literal["reset", "fill"] = "fill",
+        sentinel: float | Sequence[float | Literal["none"]] | Literal["none"] = (),
         warmup: int | None = None,
         batch: int | None = None,
         simulate: int | None = None,
@@ -151,7 +153,7 @@ class Forecaster(Shown):
         if hasattr(target, "columns"):
             raise UsageError("target= names columns, and this is a frame", hint="Forecaster('y').learn(frame)")
         given: dict[str, Any] = {"target": target, "season": season, "known": known, "inputs": inputs}
-        given |= {"quantiles": quantiles, "transform": transform, "level": levels}
+        given |= {"quantiles": quantiles, "transform": transform, "level": levels, "sentinel": sentinel}
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
         given |= {"horizon": horizon, "model": model, "set": dict(options or {}), "point": point, "lower": lower}
         given |= {"upper": upper, "lags": lags, "calendar": calendar, "gaps": gaps, "warmup": warmup, "batch": batch}

@@ -84,6 +84,7 @@ class RunOptions(TypedDict, total=False):
     horizon: int
     season: str | int | Sequence[int]
     gaps: Literal["reset", "fill"]
+    sentinel: str | float | Sequence[str | float]
     late: Literal["skip", "use"]
     test_column: str | None
     test_tail: float | None
@@ -97,7 +98,7 @@ class RunOptions(TypedDict, total=False):
     level: Numbers
     quantiles: Numbers
     point: Literal["mean", "median"]
-    lower: float | None
+    lower: float | Literal["none"] | None
     upper: float | None
     transform: Names
     seed: int

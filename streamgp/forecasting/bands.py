@@ -22,6 +22,8 @@ Where there is no cycle, there is a second set of histograms, used while its den
 where the last value y₀ lies beside the point, origins at a mass apart, and their errors have another centre, point +
 (y₀ − point)/(1 + (h·slope/(STEADY·s))²): the last value, the less the target is moving.
 
+Where no lower bound is given, one that the truths respect is found (`bounds`).
+
 A forecast from targets that were last known some rows ago is wider (`outages`), and nothing is learned from it.
 
 A cycle is the period of the phases (`Bands`, argument `period`) up to LONGEST rows, and at least the longest of 24 rows
@@ -32,7 +34,7 @@ trackers move once a micro-batch.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -41,6 +43,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import FLOAT, Due, Json, Predictive, Shape, Stateful
+from streamgp.forecasting.bounds import Bounds, Change
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.error_shape import (
     CENTRE,
@@ -161,6 +164,7 @@ class Bands(Volatility):
         super().__init__(shape, float(max(min(self.period, LONGEST), 24, shape.horizon)), apart)
         self.probabilities = np.array(calibration.probabilities, dtype=np.float64)
         self.lower = -np.inf if calibration.lower is None else calibration.lower
+        self._finds = calibration.finds and calibration.lower is None and len(self.probabilities) > 0
         self.upper = np.inf if calibration.upper is None else calibration.upper
         outputs, horizon = shape.outputs, shape.horizon
         steps = np.arange(1, horizon + 1)
@@ -180,6 +184,7 @@ class Bands(Volatility):
         self._tracked = STATES if self.period == 1 else self._phases
         self._off = np.zeros((units, self._tracked + 1, len(self.probabilities)))  # trackers; the last is that of all
         self._masses = Masses(units, horizon)
+        self._bounds = Bounds(units)
         self.outages = Outages(shape, apart)
 
     def issue(self, asked: Questions, errors: Errors) -> Issued:
@@ -223,6 +228,22 @@ class Bands(Volatility):
         """Learn what the last season is worth: truths (R, O) of these series, and those a season before."""
         if len(self.probabilities):
             self.outages.follow(series, y, seasonal)
+
+    def note(self, series: Tensor, y: Tensor) -> Change:
+        """Learn whether truths (R, O) of these series are 0 or more: outputs that are bounded from here on, and outputs
+        that no longer are."""
+        if not self._finds or not len(y):
+            return Change(*np.zeros((2, 0), np.int64))
+        codes, outputs = series.numpy(), self.shape.outputs
+        self._reserve(codes)
+        unit = (codes[:, None] * outputs * self.apart + np.arange(outputs)).reshape(-1)
+        found, ended = self._bounds.follow(unit, y.numpy().reshape(-1))
+        return Change(np.unique(found % outputs), np.unique(ended % outputs))
+
+    def zeros(self, output: int) -> float:
+        """The largest share of zeros among the truths of an output of a stream."""
+        units = np.arange(output, len(self._split), self.shape.outputs)
+        return float(self._bounds.shares(units).max(initial=0.0))
 
     def update(self, due: Due) -> None:
         """Learn scale and shape from truths that have arrived."""
@@ -279,6 +300,7 @@ class Bands(Volatility):
                 for part in (self._lost, self._off, self._split)
             )
             self._masses.reserve(grown)
+            self._bounds.reserve(grown)
             for shape in self._shapes:
                 shape.reserve(grown)
 
@@ -314,7 +336,7 @@ class Bands(Volatility):
             """log of a distance in units of the base, with a floor; 0 where it is not known."""
             return np.asarray(np.nan_to_num(np.log(distance + share * unit_scale + TINY) - base).clip(-8.0, 8.0))
 
-        none = np.zeros_like(base)
+        none, lower = np.zeros_like(base), self._lower(units)[unit][..., None]  # (N, O, 1)
         spread = getattr(asked.issued, "spread", None)
         reference = np.abs(mean - self._by_step(asked.reference))
         phase = none + asked.phase.numpy()[:, None, :]
@@ -324,7 +346,7 @@ class Bands(Volatility):
             relative(deviation, 0.0),
             np.where(np.isnan(reference), 0.0, relative(reference, 0.3)),
             none if spread is None else relative(self._by_step(spread), 0.1),
-            none if self.lower == -np.inf else np.minimum(relative((mean - self.lower).clip(0), 0.3), 1.0),
+            none if not np.isfinite(lower).any() else self._above(lower, mean, relative),
             none if self.upper == np.inf else np.minimum(relative((self.upper - mean).clip(0), 0.3), 1.0),
             phase,
         ]
@@ -352,12 +374,14 @@ class Bands(Volatility):
             mixed = self._masses.mixture(units[v], slots[v], p, GRID, other, moved[v][here])
             plain = quantiles[n, o]
             both = np.concatenate([plain[..., judged], mixed[..., judged]], -1)
-            beside[0][:, n, o] = np.moveaxis(both, -1, 0).clip(self.lower, self.upper)
+            beside[0][:, n, o] = np.moveaxis(both, -1, 0).clip(lower[n, o], self.upper)
             quantiles[n, o] = np.where(self._earned(units[v])[group, state[n, o], None], mixed, plain)
         if asked.age is not None and bool((asked.age > 0).any()):
             wider = self.outages.wider(asked.series, asked.age, self._profile(lanes.own)[lanes.at])
             quantiles = mean[..., None] + (quantiles - mean[..., None]) * wider.numpy().reshape(*mean.shape, 1)
-        quantiles = quantiles.clip(self.lower, self.upper)
+        quantiles = quantiles.clip(lower[..., None], self.upper)
+        if self._finds:  # a point below a bound that was found is at it, and the lowest quantile says so
+            quantiles[..., 0] = np.where(mean < lower, lower, quantiles[..., 0])
         features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, phase]
         alone = ~self._split[units][unit][..., None]
         for view, own in zip(views[1:], beside, strict=True):
@@ -367,6 +391,15 @@ class Bands(Volatility):
             torch.from_numpy(np.moveaxis(quantiles, -1, 0).reshape(len(wanted), -1, columns)),
             torch.from_numpy(np.stack(features).reshape(len(features), -1, columns)),
         )
+
+    def _lower(self, units: Ints) -> Floats:
+        """(V,) lower bounds of the outputs of units; -inf: none."""
+        return self._bounds.lower(units) if self._finds else np.full(len(units), self.lower)
+
+    def _above(self, lower: Floats, mean: Floats, relative: Callable[[Floats, float], Floats]) -> Floats:
+        """How far points (N, O, H) are above the bounds (N, O, 1), as a feature; 0 where there is none."""
+        away = np.where(np.isfinite(lower), mean - lower, 0.0).clip(0)
+        return np.where(np.isfinite(lower), np.minimum(relative(away, 0.3), 1.0), 0.0)
 
     def _phi(self, found: Floats, step: Ints) -> Floats:
         """(8, ...) kept features and the steps they are of (...) -> (..., W) φ."""
@@ -506,7 +539,7 @@ class Bands(Volatility):
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}
-        parts: dict[str, Stateful] = {"masses": self._masses, "outages": self.outages}
+        parts: dict[str, Stateful] = {"masses": self._masses, "outages": self.outages, "bounds": self._bounds}
         parts |= dict(zip(SHAPES, self._shapes, strict=False))
         for part, held in parts.items():
             tensors |= {f"{part}.{name}": tensor for name, tensor in held.state()[0].items()}
@@ -521,6 +554,7 @@ class Bands(Volatility):
             setattr(self, f"_{name}", of[""][name].numpy().copy())
         self._masses.restore(of["masses"], {})
         self.outages.restore(of["outages"], {})
+        self._bounds.restore(of["bounds"], {})
         self._shapes = [copy.deepcopy(self._shapes[0]) for part in SHAPES if part in of]
         for part, shape in zip(SHAPES, self._shapes, strict=False):
             shape.restore(of[part], {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 DECILES = tuple(round(0.1 * k, 1) for k in range(1, 10))
@@ -23,6 +24,7 @@ class Calibration:
         quantiles: other probabilities that are asked for.
         point: the forecast of one value: the mean of the model, or the median of the calibrated distribution.
         lower, upper: bounds of the targets; None is none.
+        finds: whether a lower bound of 0 is found where none is given (`bounds`).
         none: of outcomes of 0 and 1, which have no bands: nothing is issued.
         transformed: whether the model learns transformed targets. The mean is then that of the calibrated distribution.
 
@@ -38,6 +40,7 @@ class Calibration:
     upper: float | None = None
     none: bool = False
     transformed: bool = False
+    finds: bool = True
 
     @property
     def probabilities(self) -> tuple[float, ...]:
@@ -54,11 +57,16 @@ class Calibration:
         return low, high
 
     def of(self, mean: Tensor, quantiles: Tensor) -> Tensor:
-        """(R,) the point forecasts. mean: (R,); quantiles: (Q, R) as issued."""
+        """(R,) the point forecasts. mean: (R,); quantiles: (Q, R) as issued.
+
+        The mean is inside the bounds: those given, and the one that was found, where the lowest quantile is exactly 0.
+        """
         if self.none:
             return mean
         if self.point == "median":
             return quantiles[self.probabilities.index(0.5)]
+        if self.finds and self.lower is None:
+            mean = torch.where(quantiles[0] == 0, mean.clamp(min=0.0), mean)
         return self.inside(mean)
 
     def inside(self, values: Tensor) -> Tensor:

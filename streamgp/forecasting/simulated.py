@@ -139,7 +139,7 @@ class SimulationBands:
             else (np.arange(1, steps + 1))
         )
         self.shape = replace(shape, horizon=len(self.knots))
-        self.bands = Bands(self.shape, replace(calibration, lower=None, upper=None))
+        self.bands = Bands(self.shape, replace(calibration, lower=None, upper=None, finds=False))
         outputs, count = shape.outputs, len(self.knots)
         self._loss = np.zeros((outputs, count, len(GRID)))
         self._weight = np.zeros((outputs, count))  # simulations behind it

@@ -69,7 +69,7 @@ def plausible(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
     """The windows of a bounded sample that hold no glitch, before a scaling is fitted to them.
 
     One value of 1e9 among thousands around 10 would make the standard deviation its own size, and everything else 0. A
-    truth that is a glitch counts as not observed.
+    truth that is a glitch counts as not observed. A window without a truth is left out, and is no glitch.
 
     Args:
         x: N windows.
@@ -85,8 +85,9 @@ def plausible(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
         >>> len(y), left_out
         (99, 'undone: 1 windows hold a value beyond 1000 interquartile ranges')
     """
+    observed = torch.isfinite(y).any(1)
     y, within = Usual.of(x, y).admits(x, y)
-    count = int((~within).sum())
+    count = int((observed & ~within).sum())
     left_out = f"undone: {count} windows hold a value beyond {WILD:.0f} interquartile ranges" if count else ""
     return x.rows(within), y[within], left_out
 

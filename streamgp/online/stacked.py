@@ -225,13 +225,13 @@ def left_out(packed: Packed, y: Tensor, taken: Tensor) -> list[str]:
 def plausible_rows(x: Inputs, y: Tensor, series: Tensor) -> tuple[Tensor, Tensor, list[str]]:
     """Truths without glitches, (R,) which windows hold none, and what is left out of each series, in the order of the
     codes; see `online.inputs.plausible`."""
-    packed = Packed.of(series)
+    packed, observed = Packed.of(series), torch.isfinite(y).any(1)
     enough = packed.counts >= FEWEST
     y = torch.where(packed.back(_wild(packed, y[:, None], enough))[:, 0], torch.nan, y)
     within = torch.isfinite(y).any(1)
     for part in (x.past, x.future):
         within &= ~packed.back(_wild(packed, part, enough).flatten(2).any(2))
-    left = packed.counted(~within)
+    left = packed.counted(observed & ~within)
     return (
         y,
         within,

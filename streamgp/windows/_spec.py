@@ -97,6 +97,8 @@ class WindowSpec:
         late: what becomes of a row behind a newer one of its series. "skip": it is left out. "use": from then on
             windows look at it where it belongs, and it is the truth of forecasts that are open; nothing is asked at
             it. Where rows have no lags, their order says nothing, and it is as any other.
+        sentinels: values that say that there is none, in any column.
+        faults: whether other sentinels, and sensors that are dead, are found by what they do (`faults`).
         transforms: one a target, of what windows hold of the targets and models learn; none where they are left as
             they are. Answers and the history are in the units of the targets.
 
@@ -123,6 +125,8 @@ class WindowSpec:
     fleet: bool = False
     contexts: bool = True
     late: Literal["skip", "use"] = "skip"
+    sentinels: tuple[float, ...] = ()
+    faults: bool = True
 
     def __post_init__(self) -> None:
         made = tuple(Transform(**one) if isinstance(one, dict) else one for one in self.transforms)

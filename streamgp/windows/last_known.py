@@ -65,6 +65,12 @@ class LastKnown:
             at = rows.code[kept], phase[kept], output
             self.step[at], self.value[at] = rows.step[kept], y[kept]  # of several at one place the last stays
 
+    def forget(self, code: int, output: int, value: float) -> None:
+        """Nothing is known any more at the phases where a target of a series was last of this value."""
+        self.reserve(code + 1)
+        gone = self.value[code, :, output] == value
+        self.step[code, gone, output], self.value[code, gone, output] = NEVER, np.nan
+
     def find(self, code: Ints, step: Ints, limit: Ints, recent: Recent | None = None) -> tuple[Floats, Ints]:
         """(Q, O) the last known target at the phase of each step, and the step it is of; NaN and NEVER: none is known.
 

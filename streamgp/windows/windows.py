@@ -11,6 +11,9 @@ when it is read or, with known inputs, when the known values of its H next steps
 targets count, so that a forecast from an earlier row cannot have seen them. Memory is series · (lags + 2 · season +
 horizon) rows.
 
+Sentinels and the values of a dead sensor are missing (`faults`). Those that a sensor repeated before it was found dead
+are forgotten, once the row that showed it is current.
+
 A row behind a newer one of its series is late. With `late="use"` it takes the place of its time, where that is still
 kept and empty, behind the first row of its series: rows that are read after it see it there. It is a truth at once, and
 nothing is asked at it; where known inputs are waited for, and rows of its time still wait, it waits among them and is
@@ -35,6 +38,7 @@ from streamgp.windows._future import GIVE, GIVE_FRAME, Newest, known_ahead, regr
 from streamgp.windows._spec import Answers, Asks, History, WindowSpec
 from streamgp.windows.calendar import Bools, Floats, Ints
 from streamgp.windows.context import Filler
+from streamgp.windows.faults import Faults, Stuck
 from streamgp.windows.last_known import LastKnown, Recent
 from streamgp.windows.missing import bridged, complete, filled, finite
 from streamgp.windows.rows import Names, Rows, increasing, numbers, times
@@ -114,6 +118,9 @@ class Windows:
         self._ring = Ring(self._back + self._waits + 1, channels)
         self._last = np.zeros((3, 0), np.int64)  # (3, S) last step, last time, first time (or tick) of each series
         self._queue = np.zeros((4, 0), np.int64)  # (4, W) code, step, time, position of rows not yet current
+        short = (spec.seasons or (spec.season,))[0] if spec.lags else 1
+        self._faults = Faults(spec.columns, short, spec.sentinels, spec.faults)
+        self._dead: list[tuple[Stuck, int]] = []  # and the step that must be current before its values are forgotten
 
     @property
     def names(self) -> list[str]:
@@ -147,11 +154,16 @@ class Windows:
         """
         read = self._read(rows, code)
         self._reserve()
-        position = self.rows + np.arange(len(read.ds))
-        self.rows += len(read.ds)
-        if self.spec.late == "use" and self.spec.lags and (behind := self._behind(read)) is not None:
-            return self._by_turns(read, position, behind)
-        return self._go_on(read, position)[:2]
+        values, dead = self._faults.take(read.code, read.values)
+        read = read._replace(values=values)
+        if dead or self._dead:
+            return self._in_pieces(read, dead)
+        return self._push(read)
+
+    def told(self) -> list[str]:
+        """What was found of sentinels and dead sensors since this was asked last, a sentence each."""
+        said, self._faults.said = self._faults.said, []
+        return said
 
     def flush(self) -> tuple[Asks, Answers]:
         """Make the rows current that still wait for known values: they answer, but nothing is asked at them."""
@@ -234,6 +246,48 @@ class Windows:
         flat = slots[slots >= 0]
         y = ring.values.reshape(-1, ring.channels)[flat, self._targets]
         return History(_long(flat // ring.capacity), _long(ring.ds.reshape(-1)[flat]), torch.from_numpy(y))
+
+    def _push(self, read: Rows) -> tuple[Asks, Answers]:
+        position = self.rows + np.arange(len(read.ds))
+        self.rows += len(read.ds)
+        if self.spec.late == "use" and self.spec.lags and (behind := self._behind(read)) is not None:
+            return self._by_turns(read, position, behind)
+        return self._go_on(read, position)[:2]
+
+    def _in_pieces(self, read: Rows, dead: list[Stuck]) -> tuple[Asks, Answers]:
+        """Read rows some of which show that a sensor is dead: a piece ends with each of them, and with every row while
+        one is not current, so that what is forgotten does not depend on how the stream is cut."""
+        asks, answers, start, count = list[Asks](), list[Answers](), 0, len(read.ds)
+        while start < count or not asks:
+            ends = [one.row + 1 for one in dead if one.row >= start]
+            stop = min([start + 1] if self._dead else [*ends, count])
+            rows = slice(start, stop)
+            found = self._push(Rows(read.code[rows], read.ds[rows], read.values[rows]))
+            asks.append(found[0])
+            answers.append(found[1])
+            self._dead += [(one, int(self._last[0, one.code])) for one in dead if start <= one.row < stop]
+            for one, step in self._dead:
+                if not ((self._queue[0] == one.code) & (self._queue[1] <= step)).any():
+                    self._forget(one, step)
+            waiting = self._queue[:2]
+            self._dead = [
+                (one, step) for one, step in self._dead if ((waiting[0] == one.code) & (waiting[1] <= step)).any()
+            ]
+            start = stop
+        return Asks.cat(asks), Answers(*map(torch.cat, zip(*answers, strict=True)))
+
+    def _forget(self, stuck: Stuck, step: int) -> None:
+        """The values that a dead sensor repeated up to a step were none."""
+        code, column, ring = stuck.code, stuck.column, self._ring
+        kept = np.flatnonzero((ring.step[code] <= step) & (ring.step[code] >= 0))
+        ring.values[code, kept[ring.values[code, kept, column] == stuck.value], column] = np.nan
+        if column >= len(self.spec.targets) or not self.spec.lags or self.spec.gaps == "reset":
+            return
+        kept = kept[ring.step[code, kept].argsort()]
+        known = Recent(np.full(len(kept), code), ring.step[code, kept], ring.values[code, kept, self._targets])
+        for last in (self._at_phase, self._latest):
+            last.forget(code, column, stuck.value)
+            last.take(known)
 
     def _go_on(self, read: Rows, position: Ints) -> tuple[Asks, Answers, _Current]:
         """Read rows behind those before; also returns the rows that became current."""
@@ -600,7 +654,10 @@ class Windows:
         for name in _LAST_KNOWN:
             own: LastKnown = getattr(self, f"_{name}")
             tensors |= {f"{name}.{part}": tensor for part, tensor in own.state(count).items()}
-        rest: dict[str, Json] = {"rows": self.rows, "late": self.late, "snapped": self.snapped}
+        faults, about = self._faults.state(count)
+        tensors |= {f"faults.{part}": tensor for part, tensor in faults.items()}
+        rest: dict[str, Json] = {"rows": self.rows, "late": self.late, "snapped": self.snapped, "faults": about}
+        rest["dead"] = [[*one, step] for one, step in self._dead]
         if self.spec.late == "use":
             rest["late_used"] = self.late_used
         return tensors, rest | {"names": cast(Json, list(self.names))}
@@ -621,6 +678,9 @@ class Windows:
         self._last, self._queue = tensors["last"].numpy().copy(), tensors["queue"].numpy().copy()
         for name in _LAST_KNOWN:
             getattr(self, f"_{name}").restore({part: tensors[f"{name}.{part}"] for part in ("step", "value")})
+        self._faults.restore({"held": tensors["faults.held"]}, cast("dict[str, Json]", rest["faults"]))
+        dead = cast("list[tuple[int, int, int, float, int]]", rest["dead"])
+        self._dead = [(Stuck(row, code, column, value), step) for row, code, column, value, step in dead]
 
 
 def _seasons_before(ahead: Ints, season: int) -> Ints:

@@ -128,3 +128,10 @@ def test_it_goes_on_from_its_state_bit_for_bit() -> None:
         return fleet.predict(x, series)
 
     check_stateful(fleet_of, advance, 5, torch.equal)
+
+
+def test_truths_that_are_missing_are_no_glitches_of_their_series() -> None:
+    x, y, series = stream(SEASONS)
+    y = torch.where(y.abs() > 1e3, torch.nan, y)
+    y[::50] = torch.nan
+    assert all(step.healthy for step in fleet_of(SEASONS).fit(x, y, series))

@@ -288,3 +288,13 @@ def test_a_level_that_jumps_and_stays_is_followed_within_three_rows_and_so_is_th
         rows = slice(start - first, stop - first)
         level = (other[rows] - truth[rows]).std(1) < 1.0  # all steps lie on one level
         assert errors[rows][level].mean() < 2.0 * persistence[rows][level].mean()
+
+
+def test_truths_that_are_missing_are_no_glitches() -> None:
+    x, y = example_windows(SEASONS, 400)
+    y[::100] = torch.nan
+    (step,) = build(Config(), SEASONS).fit(x, y, 1)
+    assert step.healthy and "undone" not in step.done
+    y[50] = 1e9
+    (step,) = build(Config(), SEASONS).fit(x, y, 1)
+    assert not step.healthy and "1 windows hold a value" in step.done

@@ -196,7 +196,7 @@ def test_every_flag_has_its_argument() -> None:
 
 
 def test_warnings_are_issued_once_and_in_these_words() -> None:
-    days = pl.DataFrame({"day": range(45292, 45592), "y": [float(at % 7) for at in range(300)]})
+    days = pl.DataFrame({"day": range(45292, 45592), "y": [float(at % 7 + 1) for at in range(300)]})
     fresh = forecaster(time="day", every=None)
     with pytest.warns(streamgp.StreamgpWarning) as told:
         fresh.learn(days)

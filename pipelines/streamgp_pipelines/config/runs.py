@@ -35,6 +35,7 @@ from streamgp_pipelines.config.settings import (
     Seasons,
     Seconds,
     Seed,
+    Sentinels,
     Settings,
     TableUri,
     TrackingUri,
@@ -76,6 +77,11 @@ class DataConfig(Settings):
         "fill",
         description="Where a window lacks values: fill takes those of the last known season, and widens the bands; "
         "reset skips the window",
+    )
+    sentinel: Annotated[Sentinels, Flag(Panel.DATA)] = Field(
+        (),
+        description="Values that stand for a missing one in targets and inputs, -999,9999 or repeated; others, and "
+        "sensors that are dead, are found by what they do: none switches that off",
     )
     late: Annotated[Late, Flag(Panel.DATA)] = "skip"
     test_column: Annotated[str | None, Flag(Panel.TEST, "COL")] = Field(
@@ -130,8 +136,12 @@ class RunConfig(DataConfig):
     point: Annotated[Literal["mean", "median"], Flag(Panel.DISTRIBUTION)] = Field(
         "mean", description="Point forecast: mean of the model, or median of the calibrated distribution"
     )
-    lower: Annotated[float | None, Flag(Panel.DISTRIBUTION)] = Field(
-        None, allow_inf_nan=False, description="Lower bound of the targets: no forecast is below it; default: none"
+    lower: Annotated[
+        Annotated[float, Field(allow_inf_nan=False)] | Literal["none"] | None, Flag(Panel.DISTRIBUTION, "VALUE|none")
+    ] = Field(
+        None,
+        description="Lower bound of the targets: no forecast is below it; default: 0 where targets never are below and "
+        "often exactly 0; none: no bound",
     )
     upper: Annotated[float | None, Flag(Panel.DISTRIBUTION)] = Field(
         None, allow_inf_nan=False, description="Upper bound of the targets; default: none"
@@ -173,6 +183,11 @@ class RunConfig(DataConfig):
     )
 
     @property
+    def floor(self) -> float | None:
+        """The lower bound that was given."""
+        return None if self.lower == "none" else self.lower
+
+    @property
     def kinds(self) -> set[str]:
         """Transforms that are named."""
         return {word.rpartition("=")[2] for word in self.transform}
@@ -185,11 +200,11 @@ class RunConfig(DataConfig):
 
     @model_validator(mode="after")
     def _distribution_is_possible(self) -> Self:
-        if self.lower is not None and self.upper is not None and self.lower >= self.upper:
+        if self.floor is not None and self.upper is not None and self.floor >= self.upper:
             raise ValueError("--lower must be less than --upper")
         if not self.kinds or not self.kinds <= {"none", "log", "logit", "auto"}:
             raise ValueError("--transform is none, log, logit or auto, or TARGET=KIND for each of several targets")
-        if "logit" in self.kinds and (self.lower is None or self.upper is None):
+        if "logit" in self.kinds and (self.floor is None or self.upper is None):
             raise ValueError("--transform logit needs --lower and --upper")
         return self
 

@@ -7,6 +7,7 @@ needs.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -322,6 +323,22 @@ Seasons = Annotated[
     Flag(metavar="ROWS|auto"),
 ]
 """Rows in each season, shortest first; none where there is none."""
+
+
+def _sentinels(value: tuple[float | Literal["none"], ...]) -> tuple[float | Literal["none"], ...]:
+    if any(one != "none" and not math.isfinite(one) for one in value):
+        raise ValueError("sentinels are numbers, such as -999 or -999,9999, or none")
+    return value
+
+
+Sentinels = Annotated[
+    tuple[float | Literal["none"], ...],
+    NoDecode,
+    BeforeValidator(_split),
+    AfterValidator(_sentinels),
+    Flag(metavar="VALUE|none"),
+]
+"""Values that stand for none; with none no others are found."""
 
 Quantiles = Annotated[
     tuple[float, ...],

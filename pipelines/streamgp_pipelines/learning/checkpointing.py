@@ -41,6 +41,7 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
         "horizon": spec.horizon,
         "season": ",".join(str(season) for season in spec.seasons or (spec.season,)),
         "gaps": spec.gaps,
+        "sentinel": [*config.sentinel],
         "every": spec.every_ns,
         "tolerance": spec.tolerance_ns,
         "model": config.model,

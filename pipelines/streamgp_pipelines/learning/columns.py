@@ -77,6 +77,8 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         simulated=simulated,
         fleet=fleet,
         late=config.late,
+        sentinels=tuple(value for value in config.sentinel if value != "none"),
+        faults="none" not in config.sentinel,
     )
 
 

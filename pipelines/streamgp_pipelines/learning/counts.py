@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import cast
 
@@ -29,6 +30,7 @@ class Counts:
         held: in batch training, held-out rows; `missing`: their targets without a value.
         beyond: values outside of --lower and --upper.
         undone: updates that were not healthy; `reason`: what the last of them did.
+        found: what was found of sentinels, dead sensors and bounds, a sentence each.
 
     Example:
         >>> import torch
@@ -42,6 +44,7 @@ class Counts:
         self.warmup = self.before = self.whole = self.broken = self.late_used = 0
         self.held = self.missing = self.undone = self.beyond = 0
         self.reason = ""
+        self.found: list[str] = []
 
     def add(self, warm: Tensor, counting: Tensor, asked: int, filed: Tensor) -> None:
         """Count the rows of one micro-batch.
@@ -77,16 +80,22 @@ class Counts:
             self.undone += 1
             self.reason = step.done
 
+    def say(self, text: str) -> None:
+        """What was found; that a column has something is said once, whatever its numbers."""
+        if _plain(text) not in map(_plain, self.found):
+            self.found.append(text)
+
     def gather(self, parts: Iterable[Counts]) -> None:
         """Become the sum of the counts of parts of the series."""
         every = list(parts)
         for name in _NAMES:
             setattr(self, name, sum(getattr(part, name) for part in every))
         self.reason = next((part.reason for part in every if part.reason), "")
+        self.found = list(dict.fromkeys(text for part in every for text in part.found))
 
     def warnings(self) -> list[str]:
         """What was not learned, and what no band can hold, a sentence each."""
-        found = []
+        found = list(self.found)
         if self.beyond:
             found.append(f"values outside of --lower and --upper: {self.beyond}; forecasts and bands never go there")
         if not self.undone:
@@ -95,12 +104,19 @@ class Counts:
         return [*found, f"{updates} not learned in full; the last: {self.reason}"]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {}, {name: getattr(self, name) for name in _NAMES} | {"reason": self.reason}
+        return {}, {name: getattr(self, name) for name in _NAMES} | {
+            "reason": self.reason,
+            "found": [*self.found],
+        }
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         for name in _NAMES:
             setattr(self, name, cast(int, rest[name]))
-        self.reason = str(rest["reason"])
+        self.reason, self.found = str(rest["reason"]), list(cast("list[str]", rest["found"]))
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[\d.,]+%", "#", text)
 
 
 def online_forecasts(counts: Counts, shape: Shape, windows: Windows, scores: Scores, to_come: int) -> dict[str, Json]:

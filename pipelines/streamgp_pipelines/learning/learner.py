@@ -113,7 +113,8 @@ class Learner:
         calibration, period = self.calibration, self.phases.period
         kept = len(calibration.probabilities), features(calibration)
         self.ledger = Ledger(shape, *kept, self.model.family)
-        inner = replace(calibration, lower=None, upper=None) if calibration.transformed else calibration
+        free = replace(calibration, lower=None, upper=None, finds=False)
+        inner = free if calibration.transformed else calibration
         self.bands = Bands(shape, inner, period)
         self.scores = Scores(shape, calibration, self.model.family.binary, period)
         rate = self.alarm_rate
@@ -278,6 +279,8 @@ class Learner:
         """Count the rows that became current, and pair them."""
         warm = self._warm(answers.series, answers.position)
         counting = self._counts(answers.series, answers.position, answers.ds)
+        for text in self.windows.told():
+            self.counts.say(text)
         self.counts.add_values(answers.y, self.calibration.lower, self.calibration.upper)
         asked = self._counts(asks.series, asks.position, asks.cutoff)
         self.counts.add(warm, counting, int(asked.sum()), answers.filed)
@@ -297,6 +300,7 @@ class Learner:
         self._calibrate(asks, issued, answers)
         due = self.ledger.pop(answers)
         due = due._replace(target=self.windows.spec.learned(due.target))
+        self._note(answers)
         fitted = self.fitted(answers.series)
         if not bool(fitted.all()):
             self.scores.scale(answers.y[~fitted], answers.seasonal[~fitted], answers.series[~fitted])
@@ -314,6 +318,17 @@ class Learner:
         fair = select(due, ~(self._warm(due.series, due.position) | due.aged))
         self.bands.update(fair._replace(y=self.windows.spec.learned(fair.y, fair.column)))
         return due
+
+    def _note(self, answers: Answers) -> None:
+        """Learn a lower bound of the targets, and say it once."""
+        change, names = self.bands.note(answers.series, answers.y), self.windows.spec.targets
+        for output in change.found.tolist():
+            self.counts.say(
+                f"{names[output]} was 0 or more in all rows so far, and exactly 0 in {self.bands.zeros(output):.0%}: "
+                "forecasts and bands are not below 0; --lower none takes no bound"
+            )
+        for output in change.ended.tolist():
+            self.counts.say(f"{names[output]} is below 0 now: its bound of 0, which was found, has ended")
 
     def _nothing(self) -> Predictive:
         """Forecasts of no window."""

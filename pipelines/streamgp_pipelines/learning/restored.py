@@ -51,6 +51,8 @@ class _Spec(_Said):
     fleet: bool
     contexts: bool
     late: Literal["skip", "use"]
+    sentinels: list[float]
+    faults: bool
 
 
 class _Calibration(_Said):
@@ -61,6 +63,7 @@ class _Calibration(_Said):
     upper: float | None
     none: bool
     transformed: bool
+    finds: bool
 
 
 class _Schedule(_Said):

@@ -280,8 +280,9 @@ def made_recipe(
     spec, binary, warnings = replace(spec, contexts=model.context), model.family.binary, list[str]()
     if binary and spec.transforms:
         raise UsageError("an outcome of 0 or 1 is not transformed", hint="leave out --transform")
-    bounds = config.level, config.quantiles, config.point, config.lower, config.upper
-    calibration = Calibration(*bounds, none=binary, transformed=bool(spec.transforms))
+    bounds = config.level, config.quantiles, config.point, config.floor, config.upper
+    finds = config.lower is None and not spec.transforms
+    calibration = Calibration(*bounds, none=binary, transformed=bool(spec.transforms), finds=finds)
     unused = [f"--{name}" for name in _OF_BANDS if binary and name in config.model_fields_set]
     if unused:
         warnings.append(

@@ -40,8 +40,8 @@ def with_transforms(
     values = _first(config, spec, survey, max(warmup, config.batch) if config.online else ROWS)
     found: list[Transform] = []
     for name, kind, y in zip(spec.targets, kinds, values.T, strict=True):
-        chosen = choose(y, config.lower, config.upper) if kind == "auto" else cast(Kind, kind)
-        found.append(made(chosen, y, config.lower, config.upper, name))
+        chosen = choose(y, config.floor, config.upper) if kind == "auto" else cast(Kind, kind)
+        found.append(made(chosen, y, config.floor, config.upper, name))
     return replace(spec, transforms=tuple(found)) if any(one.kind != "none" for one in found) else spec
 
 

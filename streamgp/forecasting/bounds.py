@@ -1,0 +1,83 @@
+"""A lower bound that the truths respect, found by what came before: targets that are 0 or more, and often exactly 0.
+
+The bound of a unit (an output of a stream, or of a series that is a stream of its own) is 0 once SEEN of its truths
+were 0 and as many were more, these zeros are a share OFTEN of all, and none was less. The first truth below 0 ends it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from streamgp.base import Json
+
+Bools: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+SEEN, OFTEN = 20, 0.05
+"""Zeros, and positive values, that must have come; zeros in all truths, at least."""
+
+
+class Change(NamedTuple):
+    """Units (V,) whose bound was found, and units whose bound has ended."""
+
+    found: Ints
+    ended: Ints
+
+
+class Bounds:
+    """Zeros, positive and negative truths of each unit; Stateful.
+
+    Args:
+        units: U.
+
+    Example:
+        >>> bounds, unit = Bounds(1), np.zeros(60, np.int64)
+        >>> bounds.follow(unit, np.arange(60.0) % 2).found.tolist(), bounds.lower(unit[:1]).tolist()
+        ([0], [0.0])
+        >>> bounds.follow(unit[:1], np.array([-1.0])).ended.tolist(), bounds.lower(unit[:1]).tolist()
+        ([0], [-inf])
+    """
+
+    def __init__(self, units: int) -> None:
+        self._counts = np.zeros((units, 3), np.int64)
+
+    def reserve(self, units: int) -> None:
+        """Room for so many units more."""
+        self._counts = np.concatenate([self._counts, np.zeros((units, 3), np.int64)])
+
+    def lower(self, units: Ints) -> Floats:
+        """(...) the bounds of units (...); -inf: none."""
+        return np.where(self._bounded()[units], 0.0, -np.inf)
+
+    def shares(self, units: Ints) -> Floats:
+        """(V,) zeros in all truths."""
+        counts = self._counts[units]
+        return np.asarray(counts[:, 0] / np.maximum(counts.sum(1), 1))
+
+    def follow(self, unit: Ints, y: Floats) -> Change:
+        """The next truths (R,) and the units that they are of; NaN is none."""
+        before = self._bounded()
+        known = ~np.isnan(y)
+        kind = np.where(y == 0, 0, np.where(y > 0, 1, 2))
+        np.add.at(self._counts, (unit[known], kind[known]), 1)
+        now = self._bounded()
+        return Change(np.flatnonzero(now & ~before), np.flatnonzero(before & ~now & (self._counts[:, 2] > 0)))
+
+    def _bounded(self) -> Bools:
+        zeros, more, less = self._counts.T
+        return np.asarray((less == 0) & (np.minimum(zeros, more) >= SEEN) & (zeros >= OFTEN * (zeros + more)))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return {"counts": torch.from_numpy(self._counts.copy())}, {}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        counts = tensors["counts"].numpy().copy()
+        if counts.ndim != 2 or counts.shape[1] != 3:
+            raise ValueError(f"counts of {counts.shape}, where there are three a unit")
+        self._counts = counts

@@ -1,0 +1,178 @@
+"""Sentinels and dead sensors: found by what came before, the same however a stream is cut, and not in clean streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgp.testing.stateful import reborn
+from streamgp.windows.faults import Faults
+from streamgp.windows.windows import Windows, WindowSpec
+from tests.properties import examples
+
+DAY = 24
+
+
+def found(y: Any, code: Any = None, sizes: Any = None, season: int = DAY, **options: Any) -> tuple[Any, Faults, Any]:
+    """What is left of one column or several, read in pieces of these sizes."""
+    values = np.asarray(y, float)
+    values = values[:, None] if values.ndim == 1 else values
+    code = np.zeros(len(values), np.int64) if code is None else code
+    given = {"declared": (), "finds": True} | options
+    faults = Faults(tuple(f"c{at}" for at in range(values.shape[1])), season, **given)
+    out, stuck, start = [], [], 0
+    for size in [*(sizes or []), len(values)]:
+        rows = slice(start, start + size)
+        own, dead = faults.take(code[rows], values[rows])
+        out.append(own)
+        stuck += [(start + one.row, one.code, one.column, one.value) for one in dead]
+        start += size
+    return np.concatenate(out), faults, stuck
+
+
+def noise(rows: int, seed: int = 0) -> Any:
+    return 50 + 8 * np.sin(2 * np.pi * np.arange(rows) / DAY) + np.random.default_rng(seed).standard_normal(rows)
+
+
+@pytest.mark.parametrize("value", [-999.0, 9999.0, -9999.0, 999.99, 65535.0, -99.0])
+def test_a_sentinel_is_missing_from_the_first_and_said_once(value: float) -> None:
+    y = noise(400)
+    y[[100, 180, 181, 300]] = value
+    out, faults, _ = found(y, season=1)
+    assert np.flatnonzero(np.isnan(out[:, 0])).tolist() == [100, 180, 181, 300]
+    assert len(faults.said) == 1 and f"{value:.10g}" in faults.said[0]
+
+
+def test_a_value_that_other_values_come_near_is_none() -> None:
+    y = noise(400)
+    y[200:] += 950.0  # the level moves, and one row is 999 exactly
+    y[[250, 300]] = 999.0
+    out, faults, _ = found(y)
+    assert not np.isnan(out).any() and not faults.said
+
+
+def test_declared_values_are_missing_everywhere_and_others_are_values_where_nothing_is_looked_for() -> None:
+    y = noise(200)
+    y[[0, 60, 90]], y[[70, 80]] = 0.0, -999.0
+    out, faults, _ = found(y, declared=(0.0,), finds=False)
+    assert np.flatnonzero(np.isnan(out[:, 0])).tolist() == [0, 60, 90] and not faults.said
+
+
+def test_a_dead_sensor_is_found_after_a_day_and_a_quarter_and_lives_again() -> None:
+    y = noise(400)
+    y[200:280] = y[200]
+    out, faults, stuck = found(y)
+    gone = np.flatnonzero(np.isnan(out[:, 0]))
+    assert gone.tolist() == list(range(229, 280)) and stuck == [(229, 0, 0, y[200])]
+    assert len(faults.said) == 1 and "dead" in faults.said[0]
+
+
+def clean(seed: int) -> dict[str, Any]:
+    """Streams that repeat values, and mean it."""
+    generator, rows = np.random.default_rng(seed), 60 * DAY
+    sun = np.sin(2 * np.pi * np.arange(rows) / DAY).clip(0) * generator.uniform(0.2, 1, rows)
+    rain = np.where(np.repeat(generator.random(rows // 12) < 0.1, 12), generator.exponential(1, rows), 0.0)
+    drives = np.repeat(generator.random(rows // 40) < 0.5, 40)
+    speed = np.where(drives, np.abs(20 + np.cumsum(generator.standard_normal(rows)) % 40), 0.0)
+    set_points = np.repeat(generator.choice([18.0, 21.0, 22.5], rows // 120), 120)
+    return {
+        "nights": sun,
+        "winter": np.where(np.arange(rows) // DAY % 50 < 40, sun, 0.0),
+        "rain": rain.round(1),
+        "parked": speed,
+        "set points": set_points,
+        "counts": generator.poisson(2.0, rows),
+        "flags": np.repeat(generator.random(rows // DAY) < 0.7, DAY),
+        "degrees": (15 + 5 * np.sin(np.arange(rows) / 30)).round(),
+        "full": (noise(rows, seed) + np.repeat(generator.normal(0, 30, rows // 60), 60)).clip(30, 70),
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clean_streams_are_left_alone(seed: int) -> None:
+    for name, y in clean(seed).items():
+        out, faults, stuck = found(y)
+        assert not np.isnan(out).any() and not faults.said and not stuck, name
+
+
+@given(data=st.data(), seed=st.integers(0, 10**6))
+@examples(40)
+def test_however_a_stream_is_cut_it_is_the_same(data: Any, seed: int) -> None:
+    generator, rows = np.random.default_rng(seed), 500
+    code = generator.integers(0, 2, rows) if seed % 2 else np.zeros(rows, np.int64)
+    values = np.stack([noise(rows, seed), generator.standard_normal(rows)], 1)
+    begin = int(generator.integers(150, 400))
+    values[begin : begin + int(generator.integers(20, 150)), 1] = values[begin, 1]
+    values[generator.random(rows) < 0.02, 0] = -999.0
+    values[generator.random((rows, 2)) < 0.05] = np.nan
+    values[300:330, 0] = np.repeat(values[300:330:3, 0], 3)
+    sizes = data.draw(st.lists(st.integers(1, 60), max_size=30))
+    out, faults, stuck = found(values, code, sizes, season=5)
+    whole, other, all_stuck = found(values, code, season=5)
+    np.testing.assert_array_equal(out, whole)
+    assert stuck == all_stuck and faults.said == other.said
+    for part, own in faults.state(2)[0].items():
+        np.testing.assert_array_equal(own, other.state(2)[0][part])
+
+
+def test_series_of_a_panel_are_apart() -> None:
+    values, code = np.stack([noise(300), noise(300, 1) * 1000], 1).reshape(-1), np.tile([0, 1], 300)
+    values[200:600:2] = np.where(np.arange(200) % 50 == 0, 9999.0, values[200:600:2])
+    out, _, _ = found(values, code)
+    assert np.flatnonzero(np.isnan(out[:, 0])).tolist() == [200, 300, 400, 500]
+    y = noise(300)
+    y[100:200] = y[100]
+    both = np.stack([y, noise(300, 1)], 1).reshape(-1)
+    apart, faults, stuck = found(both, code)
+    alone, _, _ = found(y)
+    np.testing.assert_array_equal(apart[::2, 0], alone[:, 0])
+    assert not np.isnan(apart[1::2]).any() and [one[1] for one in stuck] == [0]
+    restored = Faults(("c0",), DAY, (), True)
+    restored.restore(*faults.state(2))
+    np.testing.assert_array_equal(
+        restored.take(code[:20], both[:20, None])[0], faults.take(code[:20], both[:20, None])[0]
+    )
+
+
+def pushed(y: Any, sizes: list[int], known: bool = False, restart: bool = False) -> tuple[Any, Any]:
+    """Questions and answers of a stream read in pieces, by position."""
+    inputs = {"inputs": ("x",), "known": ("x",)} if known else {}
+    spec = WindowSpec(("y",), **inputs, lags=6, horizon=3, season=DAY, seasons=(DAY,))
+    windows, start, asks, answers = Windows(spec), 0, [], []
+    for size in [*sizes, len(y)]:
+        part = y[start : start + size]
+        x = np.arange(start, start + len(part)).astype(float)
+        ask, answer = windows.push(pa.record_batch({"y": part, "x": x} if known else {"y": part}))
+        asks.append(ask)
+        answers.append(answer)
+        start += size
+        if restart:
+            windows = reborn(windows, Windows(spec))
+    return [torch.cat([getattr(one, name) for one in asks]) for name in ("origin", "age")] + [
+        torch.cat([part for one in asks if (part := getattr(one.x, name)) is not None]) for name in one_of(spec)
+    ], [torch.cat([getattr(one, name) for one in answers]) for name in ("step", "y", "seasonal")]
+
+
+def one_of(spec: WindowSpec) -> tuple[str, ...]:
+    return ("past", "future", "context") if spec.context is not None else ("past", "future")
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_what_a_dead_sensor_repeated_is_forgotten_however_the_stream_is_cut(known: bool) -> None:
+    y = noise(400)
+    y[200:260] = y[200]
+    for sizes, restart in (([], False), ([7] * 50, False), ([100, 125, 1, 30], True)):
+        one, other = pushed(y, [], known), pushed(y, sizes, known, restart)
+        for a, b in zip([*one[0], *one[1]], [*other[0], *other[1]], strict=True):
+            torch.testing.assert_close(a, b, equal_nan=True, rtol=0, atol=0)
+    gone = y.copy()
+    gone[200:260] = np.nan
+    for a, b in zip(*(pushed(v, [], known)[0] for v in (y, gone)), strict=True):  # questions behind the row that told
+        behind = -(400 - 231) + (3 if known else 0)
+        torch.testing.assert_close(a[behind:], b[behind:], equal_nan=True, rtol=0, atol=0)
