@@ -231,6 +231,7 @@ def plausible_rows(x: Inputs, y: Tensor, series: Tensor) -> tuple[Tensor, Tensor
     within = torch.isfinite(y).any(1)
     for part in (x.past, x.future):
         within &= ~packed.back(_wild(packed, part, enough).flatten(2).any(2))
+    within |= ~packed.back(enough[:, None].expand_as(packed.there))  # a sample too small to say leaves nothing out
     left = packed.counted(~within)
     return (
         y,

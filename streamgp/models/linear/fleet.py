@@ -83,15 +83,18 @@ class LinearFleet:
         codes, before = series.unique(), self._held.size
         self._held.reserve(codes)
         self._held.put(codes[codes < before], self._held.fresh)
+        whole, observed = Packed.of(series), y
         y, taken, _ = usable_rows(x, y)
+        left = dict(zip(codes.tolist(), left_out(whole, observed, taken), strict=True))
         x, y, series = x.rows(taken), y[taken], series[taken]
         there = series.unique()
         y, within, glitches = plausible_rows(x, y, series)
-        left = dict(zip(there.tolist(), glitches, strict=True))
+        for code, text in zip(there.tolist(), glitches, strict=True):
+            left[code] = "; ".join(part for part in (left[code], text) if part)
         packed = Packed.of(series[within])
         x, y = x.rows(within), y[within]
         place = {code: at for at, code in enumerate(codes.tolist())}
-        total, chunks, healthy = [0.0] * len(codes), [0] * len(codes), [True] * len(codes)
+        total, chunks, whys = [0.0] * len(codes), [0] * len(codes), [""] * len(codes)
         for start in range(0, packed.there.shape[1], CHUNK):
             some = packed.there[:, start].nonzero()[:, 0]
             own = packed.some(some, slice(start, start + CHUNK))
@@ -99,9 +102,12 @@ class LinearFleet:
             loss, why = self._learn(own, held, x, y, guarded=False)
             for code, value, failed in zip(own.codes.tolist(), loss.tolist(), why, strict=True):
                 at = place[code]
-                total[at], chunks[at], healthy[at] = total[at] + value, chunks[at] + 1, healthy[at] and not failed
-        steps = zip(total, chunks, healthy, (left.get(code, "") for code in codes.tolist()), strict=True)
-        return [reporting(Step(a / max(n, 1), self._width, well, "epoch"), text) for a, n, well, text in steps]
+                total[at], chunks[at], whys[at] = total[at] + value, chunks[at] + 1, failed or whys[at]
+        steps = zip(total, chunks, whys, left.values(), strict=True)
+        return [
+            reporting(Step(a / max(n, 1), self._width, not why, f"epoch; undone: {why}" if why else "epoch"), text)
+            for a, n, why, text in steps
+        ]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return self._held.state(), {}
@@ -183,7 +189,7 @@ class LinearFleet:
             first = {
                 "feature_centre": packed.mean(flat, torch.isfinite(flat)),
                 "target_centre": packed.mean(target, known),
-                "size": packed.mean(truth.abs(), known),
+                "size": packed.mean(truth.abs(), torch.isfinite(truth)),
             }
             for name, value in first.items():
                 held[name] = torch.where(begun[:, None], held[name], value)

@@ -213,14 +213,7 @@ class Linear(Model):
         issued = self.predict(x)
         loss = -torch.nanmean(issued.log_prob(y)).item()
         y = self.limit(y, issued, self.count)
-        put_back, why = holding(dict(self.named_buffers())), ""
-        try:
-            self._learn(x, y, guarded=True)
-            why = "" if self._healthy() else "its numbers are not finite"
-        except NotPositiveDefinite as error:
-            why = error.message
-        if why:
-            put_back()
+        why = self._tried(x, y, guarded=True)
         step = Step(loss, len(self.gram), not why, f"update; undone: {why}" if why else "update")
         return reporting(step, left_out)
 
@@ -233,13 +226,13 @@ class Linear(Model):
         left_out = "; ".join(part for part in (left_out, glitches) if part)
         if epochs < 1:
             return
-        total, chunks = 0.0, range(0, len(y), CHUNK)
+        total, chunks, why = 0.0, range(0, len(y), CHUNK), ""
         for start in chunks:
             rows = slice(start, start + CHUNK)
             total -= torch.nanmean(self.predict(x.rows(rows)).log_prob(y[rows])).item()
-            self._learn(x.rows(rows), y[rows])
-        loss = total / max(len(chunks), 1)
-        yield reporting(Step(loss, len(self.gram), self._healthy(), "epoch"), left_out)
+            why = self._tried(x.rows(rows), y[rows]) or why
+        done = f"epoch; undone: {why}" if why else "epoch"
+        yield reporting(Step(total / max(len(chunks), 1), len(self.gram), not why, done), left_out)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return dict(self.named_buffers()), {}
@@ -260,6 +253,18 @@ class Linear(Model):
         centred = torch.nan_to_num(flat - self.feature_centre, nan=0.0)
         more = [] if self.hinges is None else [self.hinges(x)]
         return torch.cat([torch.ones_like(centred[:, :1]), centred, *more], 1)
+
+    def _tried(self, x: Inputs, y: Tensor, guarded: bool = False) -> str:
+        """Add N rows; where that fails numerically they are left out again, and it is said why."""
+        put_back, why = holding(dict(self.named_buffers())), ""
+        try:
+            self._learn(x, y, guarded)
+            why = "" if self._healthy() else "its numbers are not finite"
+        except NotPositiveDefinite as error:
+            why = error.message
+        if why:
+            put_back()
+        return why
 
     def _learn(self, x: Inputs, y: Tensor, guarded: bool = False) -> None:
         """Add N rows; `guarded`: each with its weight v, see `Winsoriser.weights`."""
