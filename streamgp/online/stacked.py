@@ -57,6 +57,12 @@ class Packed(NamedTuple):
         index[there] = order
         return cls(codes, index, there)
 
+    @classmethod
+    def alone(cls, x: Inputs) -> Packed:
+        """N windows of one series."""
+        rows = torch.arange(len(x.past), device=x.past.device)[None]
+        return cls(rows.new_zeros(1), rows, torch.ones_like(rows, dtype=torch.bool), True)
+
     @property
     def counts(self) -> Tensor:
         """(K,) windows of each."""
@@ -75,6 +81,10 @@ class Packed(NamedTuple):
     def laid(self, values: Tensor) -> Tensor:
         """(R, ...) of the batch -> (K, N, ...); a view where that says the same."""
         return values.unflatten(0, self.rows.shape) if self.even else values[self.rows]
+
+    def truths(self, y: Tensor) -> Tensor:
+        """(R, T) of the batch -> (K, N, T); NaN where a series has no window."""
+        return self.laid(y) if self.even else torch.where(self.there[..., None], y[self.rows], torch.nan)
 
     def back(self, values: Tensor) -> Tensor:
         """(K, N, ...) -> (R, ...), in the order of the batch."""
@@ -210,6 +220,26 @@ def limited(
     beyond = (off.abs() > most) & (rows >= limit.settled)[:, None]
     within = torch.where(beyond & (excess <= LASTING)[:, None], mean + off.clamp(-most, most), y)
     return within, packed.averaged(excess, beyond, limit.newest)
+
+
+def weighed(limit: Winsoriser, packed: Packed, lever: Tensor, rows: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
+    """(K, N, 1) weights 1/max(1, leverage) of windows, 0 where none is, or 1 where most of the newest rows of a model
+    are so far out; and which part of late was, (K,). A window with a glitch among its lags then says no more of its
+    direction than all rows before it.
+
+    Args:
+        limit: of each model.
+        packed: the windows.
+        lever: (K, N, 1) leverages uᵀA⁻¹u.
+        rows: (K,) that each has learned.
+        far: (K,) the part so far.
+    """
+    one, settled = packed.there[..., None].to(lever), (rows > 0) & (rows >= limit.settled)
+    if limit.deviations is None or not bool(settled.any()):
+        return one, far
+    less = settled & (far <= LASTING)
+    weight = torch.where(less[:, None, None], one * lever.clamp(min=1.0).reciprocal(), one)
+    return weight, torch.where(settled, packed.averaged(far, lever[..., 0] > 1.0, limit.newest), far)
 
 
 def left_out(packed: Packed, y: Tensor, taken: Tensor) -> list[str]:
