@@ -97,7 +97,7 @@ class Packed(NamedTuple):
     def mean(self, values: Tensor, where: Tensor | None = None) -> Tensor:
         """(K, N, ...) -> (K, ...) the means of what is there, and is where; 0 of nothing."""
         shown = self.there.view(*self.there.shape, *[1] * (values.dim() - 2))
-        shown = shown & (torch.ones_like(shown) if where is None else where)
+        shown = shown if where is None else shown & where
         return torch.where(shown, values, 0.0).sum(1) / shown.sum(1).clamp(min=1)
 
     def counted(self, found: Tensor) -> list[int]:

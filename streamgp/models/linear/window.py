@@ -109,6 +109,24 @@ class Config(ModelConfig):
         return groups * columns**2 * NUMBER
 
 
+SIZES = {
+    "feature_centre": "W",
+    "target_centre": "T",
+    "gram": "UU",
+    "cross": "UT",
+    "square": "T",
+    "count": "T",
+    "rows": "",
+    "factor": "UU",
+    "weights": "UT",
+    "noise": "T",
+    "size": "T",
+    "ridge": "",
+    "since": "",
+}
+"""The state of a model and its axes: W columns of a window, U of these, the intercept and hinges, T targets."""
+
+
 class Look(NamedTuple):
     """What windows look like to their models. u: (K, N, W + 1) features; lever: (K, N, 1) uᵀA⁻¹u; mean, variance,
     latent: (K, N, T); dof: (K, N, T) of the t distribution."""
@@ -132,22 +150,9 @@ class Linear(Model):
         self.hinges = Hinges(shape) if shape.simulated and shape.lags and shape.horizon == 1 else None
         width, columns = shape.width + 1 + (len(self.hinges.parents) if self.hinges else 0), shape.columns
         self.limit = Winsoriser(shape, config.limit, max(SETTLED, 3.0 * width))
-        for name, size in {
-            "feature_centre": (shape.width,),
-            "target_centre": (columns,),
-            "gram": (width, width),
-            "cross": (width, columns),
-            "square": (columns,),
-            "count": (columns,),
-            "rows": (),
-            "factor": (width, width),
-            "weights": (width, columns),
-            "noise": (columns,),
-            "size": (columns,),
-            "ridge": (),
-            "since": (),
-        }.items():
-            self.register_buffer(name, torch.zeros(size, dtype=FLOAT))
+        sizes = {"W": shape.width, "U": width, "T": columns}
+        for name, axes in SIZES.items():
+            self.register_buffer(name, torch.zeros([sizes[axis] for axis in axes], dtype=FLOAT))
         self.feature_centre: Tensor  # (W,)
         self.target_centre: Tensor  # (T,)
         self.gram: Tensor  # (W + 1, W + 1)
@@ -250,17 +255,20 @@ class Linear(Model):
 
     def _held(self) -> dict[str, Tensor]:
         """The state, as that of one model of several: views of the buffers."""
-        return {name: part[None] for name, part in self.named_buffers() if not name.startswith("hinges.")}
+        limit = {"limit.excess": self.limit.excess, "limit.far": self.limit.far}
+        return {name: getattr(self, name)[None] for name in SIZES} | {name: part[None] for name, part in limit.items()}
 
     def _learned(self, x: Inputs, y: Tensor, guarded: bool = False) -> tuple[float, str]:
         """Add N usable windows; the loss before them, and why they were left out again."""
         put_back = None if self.hinges is None else holding({"hinges": self.hinges})
-        held = self._held()
+        views = self._held()
+        held = dict(views)
         loss, (why,) = self.learn(Packed.alone(x), held, x, y, guarded)
         if why and put_back is not None:
             put_back()
         for name, part in held.items():
-            self.get_buffer(name).copy_(part[0])
+            if part is not views[name]:
+                views[name].copy_(part)
         return loss.item(), why
 
     def _features(self, x: Inputs) -> Tensor:
@@ -347,7 +355,7 @@ class Linear(Model):
         if self.config.memory is not None:
             kept = total.new_tensor([math.exp(-rows / self.config.memory) for rows in packed.counts.tolist()])
         for name, part in new.items():
-            held[name] = part.add_(held[name] if kept is None else held[name] * wide(kept, part))
+            held[name] = (held[name] if kept is None else held[name] * wide(kept, part)) + part
         why = self._solve(held)
         if any(why):
             bad = torch.tensor([bool(text) for text in why], device=u.device)
