@@ -57,6 +57,12 @@ class Packed(NamedTuple):
         index[there] = order
         return cls(codes, index, there)
 
+    @classmethod
+    def alone(cls, x: Inputs) -> Packed:
+        """N windows of one series."""
+        rows = torch.arange(len(x.past), device=x.past.device)[None]
+        return cls(rows.new_zeros(1), rows, torch.ones_like(rows, dtype=torch.bool), True)
+
     @property
     def counts(self) -> Tensor:
         """(K,) windows of each."""
@@ -76,6 +82,10 @@ class Packed(NamedTuple):
         """(R, ...) of the batch -> (K, N, ...); a view where that says the same."""
         return values.unflatten(0, self.rows.shape) if self.even else values[self.rows]
 
+    def truths(self, y: Tensor) -> Tensor:
+        """(R, T) of the batch -> (K, N, T); NaN where a series has no window."""
+        return self.laid(y) if self.even else torch.where(self.there[..., None], y[self.rows], torch.nan)
+
     def back(self, values: Tensor) -> Tensor:
         """(K, N, ...) -> (R, ...), in the order of the batch."""
         if self.even:
@@ -87,7 +97,7 @@ class Packed(NamedTuple):
     def mean(self, values: Tensor, where: Tensor | None = None) -> Tensor:
         """(K, N, ...) -> (K, ...) the means of what is there, and is where; 0 of nothing."""
         shown = self.there.view(*self.there.shape, *[1] * (values.dim() - 2))
-        shown = shown & (torch.ones_like(shown) if where is None else where)
+        shown = shown if where is None else shown & where
         return torch.where(shown, values, 0.0).sum(1) / shown.sum(1).clamp(min=1)
 
     def counted(self, found: Tensor) -> list[int]:
@@ -212,6 +222,26 @@ def limited(
     return within, packed.averaged(excess, beyond, limit.newest)
 
 
+def weighed(limit: Winsoriser, packed: Packed, lever: Tensor, rows: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
+    """(K, N, 1) weights 1/max(1, leverage) of windows, 0 where none is, or 1 where most of the newest rows of a model
+    are so far out; and which part of late was, (K,). A window with a glitch among its lags then says no more of its
+    direction than all rows before it.
+
+    Args:
+        limit: of each model.
+        packed: the windows.
+        lever: (K, N, 1) leverages uᵀA⁻¹u.
+        rows: (K,) that each has learned.
+        far: (K,) the part so far.
+    """
+    one, settled = packed.there[..., None].to(lever), (rows > 0) & (rows >= limit.settled)
+    if limit.deviations is None or not bool(settled.any()):
+        return one, far
+    less = settled & (far <= LASTING)
+    weight = torch.where(less[:, None, None], one * lever.clamp(min=1.0).reciprocal(), one)
+    return weight, torch.where(settled, packed.averaged(far, lever[..., 0] > 1.0, limit.newest), far)
+
+
 def left_out(packed: Packed, y: Tensor, taken: Tensor) -> list[str]:
     """What `usable` leaves out of each series. y: (R, T) truths; taken: (R,) which windows are usable."""
     lost = (y.abs() <= LARGEST).any(1) & ~taken
@@ -231,6 +261,7 @@ def plausible_rows(x: Inputs, y: Tensor, series: Tensor) -> tuple[Tensor, Tensor
     within = torch.isfinite(y).any(1)
     for part in (x.past, x.future):
         within &= ~packed.back(_wild(packed, part, enough).flatten(2).any(2))
+    within |= ~packed.back(enough[:, None].expand_as(packed.there))  # a sample too small to say leaves nothing out
     left = packed.counted(observed & ~within)
     return (
         y,

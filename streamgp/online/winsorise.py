@@ -111,18 +111,6 @@ class Winsoriser(nn.Module):
             return False
         return bool(z.abs().amax() > FAR)
 
-    def weights(self, leverage: Tensor, rows: Tensor) -> Tensor:
-        """(N,) leverages uᵀA⁻¹u -> (N,) weights 1/max(1, leverage), or 1 where most of the newest rows are so far out.
-
-        A window with a glitch among its lags then says no more of its direction than all rows before it.
-        """
-        one = torch.ones_like(leverage)
-        if self.deviations is None or not len(leverage) or rows < self.settled:
-            return one
-        found = one if self.far > LASTING else leverage.clamp(min=1.0).reciprocal()
-        self._average(self.far, leverage > 1.0)
-        return found
-
     def _average(self, part: Tensor, found: Tensor) -> None:
         """Move a part of the newest rows by N rows more, (N,) or (N, T) of truth values."""
         part.lerp_(found.to(FLOAT).mean(0), -math.expm1(-len(found) / self.newest))

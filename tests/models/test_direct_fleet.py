@@ -10,22 +10,11 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.context import Context
-from streamgp.models.linear import Config, DirectFleet, DirectLinear, build, build_fleet
+from streamgp.models.linear import Config, DirectFleet, build_fleet
 from streamgp.testing.models import SEASONS, example_windows
 from streamgp.testing.stateful import check_stateful, same_bits
 
 SERIES, ROWS = 4, 420
-FAR = Shape(
-    targets=("y",),
-    horizon=14,
-    lags=2,
-    past=("y", "season(y)"),
-    future=("season(y)",),
-    season=6,
-    context=Context((6,), 14, ("y",), (), ()),
-)
-"""Steps far ahead share coefficients."""
-CONFIGS: list[dict[str, Any]] = [{}, {"memory": 150.0}, {"ridge": 3.0, "limit": None}]
 
 
 def fleet_of(shape: Shape = SEASONS, **options: Any) -> DirectFleet:
@@ -55,39 +44,6 @@ def stream(shape: Shape, seed: int = 0) -> tuple[Inputs, Tensor, Tensor]:
     order, stays = series * ROWS + place, (series != 2) | (place > 260)
     x, y = Inputs.cat([part[0] for part in parts]).rows(order), torch.cat([part[1] for part in parts])[order]
     return x.rows(stays), y[stays], series[stays]
-
-
-def wild(x: Inputs) -> None:
-    """Glitches among the references of some windows."""
-    assert x.context is not None
-    x.context[5::60, 0] = 1e9
-    x.context[7::90, 3] = 1e170
-
-
-@pytest.mark.parametrize("options", CONFIGS)
-@pytest.mark.parametrize("shape", [SEASONS, FAR], ids=["near", "far"])
-def test_each_model_is_the_one_that_it_would_be_alone(shape: Shape, options: dict[str, Any]) -> None:
-    fleet, alone = fleet_of(shape, **options), [build(Config(**options), shape) for _ in range(SERIES)]
-    x, y, series = stream(shape)
-    wild(x)
-    start = 0
-    for turn, stop in enumerate((400, 407, 480, 900, 1300, len(y))):
-        rows = slice(start, stop)
-        own_x, own_y, own = x.rows(rows), y[rows], series[rows]
-        start = stop
-        issued = fleet.predict(own_x, own)
-        fitted = turn == 0
-        steps = fleet.fit(own_x, own_y, own) if fitted else fleet.update(own_x, own_y, own, issued)
-        for code, step in zip(own.unique().tolist(), steps, strict=True):
-            model, mine = alone[code], own == code
-            assert isinstance(model, DirectLinear)
-            expected = model.predict(own_x.rows(mine))
-            torch.testing.assert_close(issued[:, mine], expected.parameters(), rtol=1e-7, atol=1e-7)
-            mine_x, mine_y = own_x.rows(mine), own_y[mine]
-            wanted = next(model.fit(mine_x, mine_y, 1)) if fitted else model.update(mine_x, mine_y, expected)
-            assert step[1:] == wanted[1:]
-            assert step.loss == pytest.approx(wanted.loss, rel=1e-7, nan_ok=True)
-    assert start == len(y) and bool((issued[0] != issued[0, 0]).any())
 
 
 def test_a_series_that_is_not_there_keeps_its_bits() -> None:

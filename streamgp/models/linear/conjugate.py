@@ -12,15 +12,12 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
-from streamgp.linalg.batched import product
 from streamgp.online.scaling import still
 
 A0 = 2.0
 """Shape of the noise prior: it counts for four rows, the fewest for which the prior variance is finite."""
 INTERCEPT = 1e-3
 """Rows that the prior of the intercept counts for."""
-INVERTED = 32
-"""Columns up to which the factors of many series are inverted for leverages: products cost half of so small solves."""
 RIDGES = torch.logspace(-8, 4, 25, dtype=FLOAT)
 """Values of κ that are tried, rows."""
 
@@ -73,6 +70,16 @@ def ridge(scaled: Tensor, cross: Tensor, square: Tensor, rows: Tensor) -> Tensor
     return ridges[score.argmin(-1)]
 
 
+def ridges(*sums: Tensor) -> Tensor:
+    """(K,) of `ridge`; NaN where the eigenvalues of a model were not found."""
+    try:
+        return ridge(*sums)
+    except RuntimeError:  # torch.linalg.LinAlgError
+        if len(sums[0]) == 1:
+            return sums[-1] * torch.nan
+        return torch.cat([ridges(*(part[at : at + 1] for part in sums)) for at in range(len(sums[0]))])
+
+
 def solution(
     scaled: Tensor, unit: Tensor, cross: Tensor, square: Tensor, rows: Tensor, size: Tensor, kappa: Tensor
 ) -> Solution:
@@ -96,14 +103,3 @@ def solution(
     variance = square / rows[..., None] - mean.square()
     prior = torch.where(variance > 0, variance, still(size).square())
     return Solution(factor, weights, (A0 - 1) * prior + residual / 2, failed != 0)
-
-
-def leverage(factor: Tensor, u: Tensor) -> Tensor:
-    """(..., N, 1) uᵀA⁻¹u. u: (..., N, W + 1)."""
-    if factor.dim() > 2 and factor.shape[-1] <= INVERTED:
-        identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
-        half = product(u, torch.linalg.solve_triangular(factor, identity, upper=False).mT)  # (K, N, W + 1)
-        size: Tensor = torch.linalg.vector_norm(half, dim=-1, keepdim=True)
-        return size.square()
-    solved: Tensor = torch.linalg.solve_triangular(factor, u.mT, upper=False)  # (..., W + 1, N)
-    return solved.square().sum(-2)[..., None]

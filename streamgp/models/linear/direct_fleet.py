@@ -244,7 +244,8 @@ class DirectFleet:
         self._where[codes] = -1
         y, within, reports = plausible_rows(x, y, series)
         x, y, series = x.rows(within), y[within], series[within]
-        self._begin(Packed.of(series), x, y)
+        seen = torch.isfinite(y).any(1)
+        self._begin(Packed.of(series[seen]), x.rows(seen), y[seen])
         packed, steps = Packed.of(series), {code: list[tuple[int, Step]]() for code in codes.tolist()}
         for start in range(0, packed.there.shape[1], CHUNK):
             some = packed.some(packed.there[:, start], slice(start, start + CHUNK))

@@ -27,8 +27,8 @@ A function of the posterior is one draw of the weights, w = M + s L⁻ᵀz with 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -36,13 +36,14 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
-from streamgp.errors import NotPositiveDefinite
+from streamgp.linalg.batched import energy, product
 from streamgp.model_config import NUMBER, ModelConfig, Simulated
 from streamgp.models.linear import conjugate
 from streamgp.models.linear.conjugate import A0
 from streamgp.models.linear.hinges import KNOTS, Hinges
 from streamgp.online.inputs import plausible, reporting, usable
 from streamgp.online.reference import Kind, Reference
+from streamgp.online.stacked import Packed, limited, weighed, wide
 from streamgp.online.state import holding
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import SETTLED, Winsoriser
@@ -108,6 +109,36 @@ class Config(ModelConfig):
         return groups * columns**2 * NUMBER
 
 
+SIZES = {
+    "feature_centre": "W",
+    "target_centre": "T",
+    "gram": "UU",
+    "cross": "UT",
+    "square": "T",
+    "count": "T",
+    "rows": "",
+    "factor": "UU",
+    "weights": "UT",
+    "noise": "T",
+    "size": "T",
+    "ridge": "",
+    "since": "",
+}
+"""The state of a model and its axes: W columns of a window, U of these, the intercept and hinges, T targets."""
+
+
+class Look(NamedTuple):
+    """What windows look like to their models. u: (K, N, W + 1) features; lever: (K, N, 1) uᵀA⁻¹u; mean, variance,
+    latent: (K, N, T); dof: (K, N, T) of the t distribution."""
+
+    u: Tensor
+    lever: Tensor
+    mean: Tensor
+    variance: Tensor
+    latent: Tensor
+    dof: Tensor
+
+
 class Linear(Model):
     """See the module; `build` makes one."""
 
@@ -119,22 +150,9 @@ class Linear(Model):
         self.hinges = Hinges(shape) if shape.simulated and shape.lags and shape.horizon == 1 else None
         width, columns = shape.width + 1 + (len(self.hinges.parents) if self.hinges else 0), shape.columns
         self.limit = Winsoriser(shape, config.limit, max(SETTLED, 3.0 * width))
-        for name, size in {
-            "feature_centre": (shape.width,),
-            "target_centre": (columns,),
-            "gram": (width, width),
-            "cross": (width, columns),
-            "square": (columns,),
-            "count": (columns,),
-            "rows": (),
-            "factor": (width, width),
-            "weights": (width, columns),
-            "noise": (columns,),
-            "size": (columns,),
-            "ridge": (),
-            "since": (),
-        }.items():
-            self.register_buffer(name, torch.zeros(size, dtype=FLOAT))
+        sizes = {"W": shape.width, "U": width, "T": columns}
+        for name, axes in SIZES.items():
+            self.register_buffer(name, torch.zeros([sizes[axis] for axis in axes], dtype=FLOAT))
         self.feature_centre: Tensor  # (W,)
         self.target_centre: Tensor  # (T,)
         self.gram: Tensor  # (W + 1, W + 1)
@@ -151,17 +169,8 @@ class Linear(Model):
 
     def predict(self, x: Inputs) -> Predictive:
         """The posterior predictive; before any data N(r(x), random-walk variance) or the t with these moments."""
-        reference = self.reference(x)
-        if not self.rows:
-            variance, latent = random_walk_variance(x, self.shape), torch.zeros_like(reference)
-            return self.distribution(reference, variance, latent, torch.full_like(self.noise, 2 * A0))
-        u = self._features(x)
-        leverage = self._leverage(u)
-        shape = A0 + self.count / 2
-        noise = self.noise / (shape - 1)
-        return self.distribution(
-            reference + self.target_centre + u @ self.weights, noise * (1 + leverage), noise * leverage, 2 * shape
-        )
+        look = self.look(Packed.alone(x), self._held(), x)
+        return self.distribution(*(part[0] for part in look[2:]))
 
     def mean(self, x: Inputs) -> Tensor:
         """(N, T) that of `predict`, at the cost of one product; differentiable in x."""
@@ -210,17 +219,7 @@ class Linear(Model):
         x, y, left_out = usable(x, y)
         if not len(y):
             return reporting(Step(float("nan"), len(self.gram), True, "nothing observed"), left_out)
-        issued = self.predict(x)
-        loss = -torch.nanmean(issued.log_prob(y)).item()
-        y = self.limit(y, issued, self.count)
-        put_back, why = holding(dict(self.named_buffers())), ""
-        try:
-            self._learn(x, y, guarded=True)
-            why = "" if self._healthy() else "its numbers are not finite"
-        except NotPositiveDefinite as error:
-            why = error.message
-        if why:
-            put_back()
+        loss, why = self._learned(x, y, guarded=True)
         step = Step(loss, len(self.gram), not why, f"update; undone: {why}" if why else "update")
         return reporting(step, left_out)
 
@@ -233,13 +232,13 @@ class Linear(Model):
         left_out = "; ".join(part for part in (left_out, glitches) if part)
         if epochs < 1:
             return
-        total, chunks = 0.0, range(0, len(y), CHUNK)
+        total, chunks, why = 0.0, range(0, len(y), CHUNK), ""
         for start in chunks:
             rows = slice(start, start + CHUNK)
-            total -= torch.nanmean(self.predict(x.rows(rows)).log_prob(y[rows])).item()
-            self._learn(x.rows(rows), y[rows])
-        loss = total / max(len(chunks), 1)
-        yield reporting(Step(loss, len(self.gram), self._healthy(), "epoch"), left_out)
+            loss, failed = self._learned(x.rows(rows), y[rows])
+            total, why = total + loss, failed or why
+        done = f"epoch; undone: {why}" if why else "epoch"
+        yield reporting(Step(total / max(len(chunks), 1), len(self.gram), not why, done), left_out)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return dict(self.named_buffers()), {}
@@ -254,74 +253,151 @@ class Linear(Model):
             return Gaussian(mean, latent, variance - latent)
         return StudentT(mean, (variance * (dof - 2) / dof).sqrt(), dof, latent)
 
-    def _features(self, x: Inputs) -> Tensor:
-        """(N, W + 1): 1, the centred window and the hinges; a lag that is NaN is at its centre."""
-        flat = torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)
-        centred = torch.nan_to_num(flat - self.feature_centre, nan=0.0)
-        more = [] if self.hinges is None else [self.hinges(x)]
-        return torch.cat([torch.ones_like(centred[:, :1]), centred, *more], 1)
+    def _held(self) -> dict[str, Tensor]:
+        """The state, as that of one model of several: views of the buffers."""
+        limit = {"limit.excess": self.limit.excess, "limit.far": self.limit.far}
+        return {name: getattr(self, name)[None] for name in SIZES} | {name: part[None] for name, part in limit.items()}
 
-    def _learn(self, x: Inputs, y: Tensor, guarded: bool = False) -> None:
-        """Add N rows; `guarded`: each with its weight v, see `Winsoriser.weights`."""
-        seen = torch.isfinite(y).any(1)
-        x, y = x.rows(seen), y[seen]
-        if not len(y):
-            return
-        target = y - self.reference(x)  # (N, T)
-        if not self.rows:
-            flat = torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)
-            self.feature_centre.copy_(torch.nanmean(flat, 0).nan_to_num(0.0))
-            self.target_centre.copy_(torch.nanmean(target, 0).nan_to_num(0.0))
-            self.size.copy_(torch.nanmean(y.abs(), 0).nan_to_num(0.0))
-        u, target = self._features(x), target - self.target_centre
+    def _learned(self, x: Inputs, y: Tensor, guarded: bool = False) -> tuple[float, str]:
+        """Add N usable windows; the loss before them, and why they were left out again."""
+        put_back = None if self.hinges is None else holding({"hinges": self.hinges})
+        views = self._held()
+        held = dict(views)
+        loss, (why,) = self.learn(Packed.alone(x), held, x, y, guarded)
+        if why and put_back is not None:
+            put_back()
+        for name, part in held.items():
+            if part is not views[name]:
+                views[name].copy_(part)
+        return loss.item(), why
+
+    def _features(self, x: Inputs) -> Tensor:
+        """(N, W + 1)"""
+        return self.features(x, flat(x)[None], self.feature_centre[None])[0]
+
+    # K models at once: `held` has the buffers of each, with a leading axis K; of `Linear` itself that is 1.
+
+    def features(self, x: Inputs, windows: Tensor, centre: Tensor) -> Tensor:
+        """(K, N, W + 1): 1, the centred windows (K, N, W) and the hinges; a lag that is NaN is at its centre."""
+        centred = (windows - centre[:, None]).nan_to_num_(nan=0.0)
+        more = [] if self.hinges is None else [self.hinges(x)[None]]
+        return torch.cat([torch.ones_like(centred[..., :1]), centred, *more], 2)
+
+    def look(self, packed: Packed, held: Mapping[str, Tensor], x: Inputs) -> Look:
+        """What each window looks like to its model; before any data the forecasts are those of a random walk."""
+        reference, fresh = packed.laid(self.reference(x)), held["rows"] == 0
+        new, factor = bool(fresh.any()), held["factor"]
+        if new:
+            factor = torch.where(fresh[:, None, None], torch.eye(factor.shape[-1]).to(factor), factor)
+        u = self.features(x, packed.laid(flat(x)), held["feature_centre"])
+        lever = energy(factor, u)
+        shape = (A0 + held["count"] / 2)[:, None]  # (K, 1, T)
+        noise = held["noise"][:, None] / (shape - 1)
+        mean = reference + held["target_centre"][:, None] + product(u, held["weights"])
+        latent, variance = noise * lever, noise * (1 + lever)
+        if new:
+            none, prior = fresh[:, None, None], packed.laid(random_walk_variance(x, self.shape))
+            mean = torch.where(none, reference, mean)
+            latent, variance = torch.where(none, 0.0, latent), torch.where(none, prior, variance)
+        return Look(u, lever, mean, variance, latent, (2 * shape).expand_as(mean))
+
+    def learn(
+        self, packed: Packed, held: dict[str, Tensor], x: Inputs, y: Tensor, guarded: bool
+    ) -> tuple[Tensor, list[str]]:
+        """Add windows to states, which are replaced; (K,) the loss before it, and why a model is left as it was.
+
+        Args:
+            packed: the windows.
+            held: of each model.
+            x, y: R windows and their truths.
+            guarded: truths are limited, and windows weighed; see `Winsoriser`.
+        """
+        look, old = self.look(packed, held, x), dict(held)
+        truth = packed.truths(y)
+        issued = self.distribution(*(part.flatten(0, 1) for part in look[2:]))
+        loss = -issued.log_prob(truth.flatten(0, 1)).view(len(truth), -1).nanmean(1)
+        if guarded:
+            forecast, excess = (look.mean, look.variance, truth), held["limit.excess"]
+            truth, held["limit.excess"] = limited(self.limit, packed, *forecast, held["count"], excess)
+        begun, target, u = held["rows"] > 0, truth - packed.laid(self.reference(x)), look.u
         known = torch.isfinite(target)
-        kept = 1.0 if self.config.memory is None else math.exp(-len(y) / self.config.memory)
-        own = u @ self.weights
-        completed = torch.where(known, target, own)
-        weight = u.new_ones(len(u), 1)
-        if guarded and self.rows:
-            weight = self.limit.weights(self._leverage(u)[:, 0], self.rows)[:, None]
+        if not bool(begun.all()):
+            windows = packed.laid(flat(x))
+            first = {
+                "feature_centre": packed.mean(windows, torch.isfinite(windows)),
+                "target_centre": packed.mean(target, known),
+                "size": packed.mean(truth.abs(), torch.isfinite(truth)),
+            }
+            for name, value in first.items():
+                held[name] = torch.where(begun[:, None], held[name], value)
+            u = self.features(x, windows, held["feature_centre"])
+        target = target - held["target_centre"][:, None]
+        completed = target if bool(known.all()) else torch.where(known, target, product(u, held["weights"]))
+        weight = packed.there[..., None].to(u)
+        if guarded:
+            weight, held["limit.far"] = weighed(self.limit, packed, look.lever, held["rows"], held["limit.far"])
         if self.hinges is not None:
             other = 1 + self.shape.width + self.hinges.follow(x).nonzero()[:, 0]
-            self.gram[other], self.gram[:, other], self.cross[other] = 0.0, 0.0, 0.0
-            u = self._features(x)
-        weighted = weight * u
-        self.square.mul_(kept).add_((weight * completed.square()).sum(0))
-        self.count.mul_(kept).add_((weight * known).sum(0))
-        self.rows.mul_(kept).add_(weight.sum())
-        self.since.add_(weight.sum())
-        self.gram.mul_(kept).add_(u.T @ weighted)
-        self.cross.mul_(kept).add_(weighted.T @ completed)
-        self._solve()
+            for name in ("gram", "cross"):
+                held[name] = held[name].index_fill(1, other, 0.0)
+            held["gram"] = held["gram"].index_fill(2, other, 0.0)
+            u = self.features(x, packed.laid(flat(x)), held["feature_centre"])
+        weighted, total = weight * u, weight.sum((1, 2))
+        held["since"] = held["since"] + total
+        new = {
+            "square": (weight * completed.square()).sum(1),
+            "count": (weight * known).sum(1),
+            "rows": total,
+            "gram": product(u.mT, weighted),
+            "cross": product(weighted.mT, completed),
+        }
+        kept = None
+        if self.config.memory is not None:
+            kept = total.new_tensor([math.exp(-rows / self.config.memory) for rows in packed.counts.tolist()])
+        for name, part in new.items():
+            held[name] = (held[name] if kept is None else held[name] * wide(kept, part)) + part
+        why = self._solve(held)
+        if any(why):
+            bad = torch.tensor([bool(text) for text in why], device=u.device)
+            for name, part in held.items():
+                held[name] = part if name == "limit.excess" else torch.where(wide(bad, part), old[name], part)
+        return loss, why
 
-    def _leverage(self, u: Tensor) -> Tensor:
-        """(N, 1) uᵀA⁻¹u"""
-        return conjugate.leverage(self.factor, u)
-
-    def _solve(self) -> None:
-        spread = conjugate.spreads(self.gram, self.rows)
+    def _solve(self, held: dict[str, Tensor]) -> list[str]:
+        """The posteriors from the sums; why one has none, or ""."""
+        spread = conjugate.spreads(held["gram"], held["rows"])
         # solved in features of unit spread, so that columns of very different size do not spoil the factorisation
         unit = spread.rsqrt()
-        unit[0] = self.rows.rsqrt()
-        scaled = self.gram * unit[:, None] * unit
+        unit[:, 0] = held["rows"].rsqrt()
+        scaled = held["gram"] * unit[:, :, None] * unit[:, None]
         if self.hinges is not None:
-            scaled.diagonal()[1 + self.shape.width :] += (
-                STIFF * spread[1 + self.hinges.parents] / spread[-len(self.hinges.parents) :]
-            )
+            own = STIFF * spread[:, 1 + self.hinges.parents] / spread[:, -len(self.hinges.parents) :]
+            scaled.diagonal(dim1=1, dim2=2)[:, 1 + self.shape.width :] += own
+        finite = torch.isfinite(scaled).flatten(1).all(1) & torch.isfinite(held["cross"]).flatten(1).all(1)
+        if not bool(finite.all()):
+            scaled = torch.where(finite[:, None, None], scaled, torch.eye(scaled.shape[-1]).to(scaled))
         if self.config.ridge is not None:
-            self.ridge.fill_(self.config.ridge)
-        elif self.since >= REVIEW * self.rows:
-            try:
-                self.ridge.copy_(conjugate.ridge(scaled, self.cross * unit[:, None], self.square, self.rows))
-            except RuntimeError:  # torch.linalg.LinAlgError
-                raise NotPositiveDefinite(OVERFLOW, hint="scale the columns") from None
-            self.since.zero_()
-        found = conjugate.solution(scaled, unit, self.cross, self.square, self.rows, self.size, self.ridge)
-        if found.failed:
-            raise NotPositiveDefinite(INDEFINITE, hint="raise ridge")
-        self.factor.copy_(found.factor)
-        self.weights.copy_(found.weights)
-        self.noise.copy_(found.noise)
+            held["ridge"] = torch.full_like(held["ridge"], self.config.ridge)
+        else:
+            due = ((held["since"] >= REVIEW * held["rows"]) & finite).nonzero()[:, 0]
+            if len(due):
+                cross = held["cross"][due] * unit[due, :, None]
+                chosen = conjugate.ridges(scaled[due], cross, held["square"][due], held["rows"][due])
+                finite[due] &= torch.isfinite(chosen)
+                held["ridge"] = held["ridge"].index_copy(0, due, chosen.nan_to_num(1.0))
+                held["since"] = held["since"].index_fill(0, due, 0.0)
+        sums = (held[name] for name in ("cross", "square", "rows", "size", "ridge"))
+        found = conjugate.solution(scaled, unit, *sums)
+        held["factor"], held["weights"], held["noise"] = found[:3]
+        healthy = torch.isfinite(found.weights).flatten(1).all(1) & torch.isfinite(found.noise).all(1)
+        states = zip(finite.tolist(), found.failed.tolist(), healthy.tolist(), strict=True)
+        return [
+            OVERFLOW if not whole else INDEFINITE if failed else "" if well else "its numbers are not finite"
+            for whole, failed, well in states
+        ]
 
-    def _healthy(self) -> bool:
-        return bool(torch.isfinite(self.weights).all() and torch.isfinite(self.noise).all())
+
+def flat(x: Inputs) -> Tensor:
+    """(N, W) the windows, oldest lag first, then what is known ahead."""
+    parts = [part.flatten(1) for part in (x.past, x.future) if part.shape[1] * part.shape[2]]
+    return parts[0] if len(parts) == 1 else torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)
