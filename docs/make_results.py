@@ -22,7 +22,7 @@ RESULTS = Path(__file__).parent / "results"
 FRONT = """# Results
 
 One paragraph and one table a claim, and the command that measures it again. `make bench` runs all benchmarks (hours)
-and writes these pages from their JSON (`docs/results/data`). Those with `taken_from` were converted from an older run.
+and writes these pages from their JSON (`docs/results/data`).
 Models train on one thread.
 """
 
