@@ -1,4 +1,4 @@
-"""`window.Linear` of many series at once: one model each, and one batched factorisation for all.
+"""Many series, a `window.Linear` each: where their states are, and which windows go to `Linear.look` and `learn`.
 
 The sums have a leading axis, the code of the series. Windows of the series of a batch are laid out side by side,
 (K, N), as many as the longest has, and what is not there has weight 0. No series sees another: its numbers are those of
