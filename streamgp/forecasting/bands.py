@@ -22,7 +22,8 @@ Where there is no cycle, there is a second set of histograms, used while its den
 where the last value y₀ lies beside the point, origins at a mass apart, and their errors have another centre, point +
 (y₀ − point)/(1 + (h·slope/(STEADY·s))²): the last value, the less the target is moving.
 
-Where no lower bound is given, one that the truths respect is found (`bounds`).
+Upper quantiles of targets that are often 0 have caps (`caps`). Where no lower bound is given, one that the truths
+respect is found (`bounds`).
 
 A forecast from targets that were last known some rows ago is wider (`outages`), and nothing is learned from it.
 
@@ -45,6 +46,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Due, Json, Predictive, Shape, Stateful
 from streamgp.forecasting.bounds import Bounds, Change
 from streamgp.forecasting.calibration import Calibration
+from streamgp.forecasting.caps import Caps
 from streamgp.forecasting.error_shape import (
     CENTRE,
     EDGES,
@@ -84,7 +86,7 @@ DRIFT = 0.5
 """Of e^b, that y₀ moves until the step at its present slope, where it is not steady."""
 STATES = 4
 """Of y₀, beside masses: steady, rising, falling, at one."""
-FEATURES = 15
+FEATURES = 17
 """Numbers a forecast that are kept until its truth comes: see `Issued`. Where there are masses, 4 + 2·JUDGED more."""
 PHASE = 14
 """Which of them the phase is."""
@@ -121,8 +123,9 @@ class Issued(NamedTuple):
     Attributes:
         quantiles: (Q, N, T) of the calibrated distribution, increasing.
         features: (F, N, T) log s, b, what φ is computed from but the phase, block beside y₀, centre of the
-            second histograms less the point, in s, last value, run and slope of `Course`, phase; where there are
-            masses also the state of y₀, the `View` outside of them, and quantiles without and with them.
+            second histograms less the point, in s, last value, run and slope of `Course`, phase, highest quantile
+            without and with caps (NaN where there are none); where there are masses also the state of y₀, the `View`
+            outside of them, and quantiles without and with them.
     """
 
     quantiles: Tensor
@@ -185,6 +188,7 @@ class Bands(Volatility):
         self._off = np.zeros((units, self._tracked + 1, len(self.probabilities)))  # trackers; the last is that of all
         self._masses = Masses(units, horizon)
         self._bounds = Bounds(units)
+        self._caps = Caps(units, self._phases, int(self._group[-1]) + 1, horizon)
         self.outages = Outages(shape, apart)
 
     def issue(self, asked: Questions, errors: Errors) -> Issued:
@@ -232,13 +236,13 @@ class Bands(Volatility):
     def note(self, series: Tensor, y: Tensor) -> Change:
         """Learn whether truths (R, O) of these series are 0 or more: outputs that are bounded from here on, and outputs
         that no longer are."""
-        if not self._finds or not len(y):
+        if not len(y) or not len(self.probabilities):
             return Change(*np.zeros((2, 0), np.int64))
         codes, outputs = series.numpy(), self.shape.outputs
         self._reserve(codes)
         unit = (codes[:, None] * outputs * self.apart + np.arange(outputs)).reshape(-1)
         found, ended = self._bounds.follow(unit, y.numpy().reshape(-1))
-        return Change(np.unique(found % outputs), np.unique(ended % outputs))
+        return Change(*(np.unique(part[: len(part) * self._finds] % outputs) for part in (found, ended)))
 
     def zeros(self, output: int) -> float:
         """The largest share of zeros among the truths of an output of a stream."""
@@ -279,6 +283,7 @@ class Bands(Volatility):
         self._shapes[0].learn(truths, views[0], fair[0])
         if len(self._shapes) > 1:
             self._learn_outside(truths, views[-1], fair[-1])
+        self._learn_caps(due, features, truths)
         tracked = state if self.period == 1 else block
         self._track(below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), truths, tracked)
         self._shape_of_steps(size, base, column, lanes, passed, own)
@@ -301,6 +306,7 @@ class Bands(Volatility):
             )
             self._masses.reserve(grown)
             self._bounds.reserve(grown)
+            self._caps.reserve(grown)
             for shape in self._shapes:
                 shape.reserve(grown)
 
@@ -376,13 +382,14 @@ class Bands(Volatility):
             both = np.concatenate([plain[..., judged], mixed[..., judged]], -1)
             beside[0][:, n, o] = np.moveaxis(both, -1, 0).clip(lower[n, o], self.upper)
             quantiles[n, o] = np.where(self._earned(units[v])[group, state[n, o], None], mixed, plain)
+        ends, quantiles = self._capped(quantiles, mean, deviation, units, unit, block, wanted)
         if asked.age is not None and bool((asked.age > 0).any()):
             wider = self.outages.wider(asked.series, asked.age, self._profile(lanes.own)[lanes.at])
             quantiles = mean[..., None] + (quantiles - mean[..., None]) * wider.numpy().reshape(*mean.shape, 1)
         quantiles = quantiles.clip(lower[..., None], self.upper)
         if self._finds:  # a point below a bound that was found is at it, and the lowest quantile says so
             quantiles[..., 0] = np.where(mean < lower, lower, quantiles[..., 0])
-        features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, phase]
+        features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, phase, *ends]
         alone = ~self._split[units][unit][..., None]
         for view, own in zip(views[1:], beside, strict=True):
             features += [np.where(alone, np.nan, part) for part in (state, *view, *own)]
@@ -390,6 +397,44 @@ class Bands(Volatility):
         return Issued(
             torch.from_numpy(np.moveaxis(quantiles, -1, 0).reshape(len(wanted), -1, columns)),
             torch.from_numpy(np.stack(features).reshape(len(features), -1, columns)),
+        )
+
+    def _capped(
+        self, quantiles: Floats, mean: Floats, deviation: Floats, units: Ints, unit: Ints, block: Ints, wanted: Floats
+    ) -> tuple[list[Floats], Floats]:
+        """The highest quantile (N, O, H) without and with caps, NaN where there are none; and quantiles (N, O, H, Q),
+        with caps where these cost next to nothing."""
+        often = self._bounds.bounded(units)  # (V,)
+        above = np.flatnonzero(wanted > 0.5)
+        if not often.any() or not len(above):
+            return [np.full_like(mean, np.nan)] * 2, quantiles
+        phase = block if self.period > 1 else np.zeros_like(block)
+        table = self._caps.table(units, wanted[above])[unit[..., None], phase, self._group]
+        caps = mean[..., None] + deviation[..., None] * table
+        nearer = np.minimum(quantiles[..., above], caps)
+        there = often[unit][..., None]  # (N, O, 1)
+        ends = [np.where(there, part[..., -1], np.nan) for part in (quantiles, nearer)]
+        used = there & self._caps.earned(units)[unit][..., None]
+        found = quantiles.copy()
+        found[..., above] = np.where(used[..., None], nearer, quantiles[..., above])
+        return ends, found
+
+    def _learn_caps(self, due: Due, features: Floats, truths: Truths) -> None:
+        """Count errors over raw standard deviations, and what caps would have saved."""
+        ends, p = features[FEATURES - 2 : FEATURES], self.probabilities[-1]
+        some, rows = truths.of(self._bounds.bounded(truths.units))
+        if not len(some.units):
+            return
+        off = due.y.numpy()[rows] - ends[:, rows]
+        phase = some.block if self.period > 1 else np.zeros_like(some.block)
+        with np.errstate(over="ignore"):
+            scaled = np.nan_to_num(some.error / np.exp(features[1] + features[4])[rows])
+        self._caps.learn(
+            some.units,
+            (some.unit, phase, some.group),
+            scaled,
+            np.maximum(p * off, (p - 1) * off).T,
+            some.passed,
         )
 
     def _lower(self, units: Ints) -> Floats:
@@ -539,7 +584,8 @@ class Bands(Volatility):
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}
-        parts: dict[str, Stateful] = {"masses": self._masses, "outages": self.outages, "bounds": self._bounds}
+        parts: dict[str, Stateful] = {"masses": self._masses, "outages": self.outages}
+        parts |= {"bounds": self._bounds, "caps": self._caps}
         parts |= dict(zip(SHAPES, self._shapes, strict=False))
         for part, held in parts.items():
             tensors |= {f"{part}.{name}": tensor for name, tensor in held.state()[0].items()}
@@ -555,6 +601,7 @@ class Bands(Volatility):
         self._masses.restore(of["masses"], {})
         self.outages.restore(of["outages"], {})
         self._bounds.restore(of["bounds"], {})
+        self._caps.restore(of["caps"], {})
         self._shapes = [copy.deepcopy(self._shapes[0]) for part in SHAPES if part in of]
         for part, shape in zip(SHAPES, self._shapes, strict=False):
             shape.restore(of[part], {})

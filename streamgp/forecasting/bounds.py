@@ -53,7 +53,11 @@ class Bounds:
 
     def lower(self, units: Ints) -> Floats:
         """(...) the bounds of units (...); -inf: none."""
-        return np.where(self._bounded()[units], 0.0, -np.inf)
+        return np.where(self.bounded(units), 0.0, -np.inf)
+
+    def bounded(self, units: Ints) -> Bools:
+        """(...) which units (...) have a bound."""
+        return np.asarray(self._bounded()[units])
 
     def shares(self, units: Ints) -> Floats:
         """(V,) zeros in all truths."""

@@ -268,10 +268,10 @@ class ErrorShape:
         cells = self._cells(counts)
         if p.shape[1] != self._phases:
             cells = cells[:, np.minimum(np.arange(p.shape[1]), self._phases - 1)]
-        usual = _located(self._of_all(counts)[:, 0, 0], median)  # (V, K)
+        usual = located(self._of_all(counts)[:, 0, 0], median)  # (V, K)
         wanted = np.concatenate([median[..., None], p], -1)[:, :, None]  # (V, K, 1, 1 + Q)
         wanted = np.broadcast_to(wanted, (*cells.shape[:3], wanted.shape[-1])).reshape(-1, wanted.shape[-1])
-        found = _located(cells.reshape(-1, BINS), wanted).reshape(*cells.shape[:3], -1)
+        found = located(cells.reshape(-1, BINS), wanted).reshape(*cells.shape[:3], -1)
         away = (1 - KEPT_MEDIAN) * (found[..., :1] - usual[:, :, None, None])
         return np.asarray(np.maximum.accumulate(found[..., 1:], -1) - away)
 
@@ -300,11 +300,11 @@ def _quantiles(cells: Floats, p: Floats) -> Floats:
     """(..., Q) quantiles of histograms (..., BINS), at probabilities (..., Q) of each; linear within a bin."""
     shape = np.broadcast_shapes(cells.shape[:-1], p.shape[:-1])
     wide = (np.broadcast_to(part, (*shape, part.shape[-1])).reshape(-1, part.shape[-1]) for part in (cells, p))
-    return np.maximum.accumulate(_located(*wide), -1).reshape(*shape, -1)
+    return np.maximum.accumulate(located(*wide), -1).reshape(*shape, -1)
 
 
-def _located(cells: Floats, p: Floats) -> Floats:
-    """`_quantiles` of (R, BINS) and (R, Q), which rounding may put out of order."""
+def located(cells: Floats, p: Floats) -> Floats:
+    """Quantiles as of `_quantiles` of (R, BINS) and (R, Q), which rounding may put out of order."""
     below, wanted = np.zeros((len(cells), BINS + 1)), np.array(p, order="C")
     np.cumsum(cells, -1, out=below[:, 1:])
     bins = torch.searchsorted(torch.from_numpy(below), torch.from_numpy(wanted), right=True).numpy() - 1
