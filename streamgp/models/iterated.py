@@ -35,9 +35,9 @@ from streamgp.models import linear
 from streamgp.models.linear import Linear
 from streamgp.models.linear.hinges import KNOTS
 from streamgp.online.inputs import plausible, reporting, usable_rows
-from streamgp.online.state import Parts, gather, scatter
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.mixed import Mixed
+from streamgp.state import Parts, gather, scatter
 
 CHUNK = 256
 """Windows that are forecast before they are learned, in `fit`."""
