@@ -13,7 +13,7 @@ from streamgp.state import Declared, Nested, RandomState, Tensors, Value, Whole
 from streamgp.testing import SHAPES, example_windows
 from streamgp.testing.stateful import forgotten, reborn
 
-HELD = ("exact", "linear", "persistence", "rvm", "seasonal_naive", "svdgp", "svgp")
+HELD = ("exact", "iterated", "linear", "persistence", "rvm", "seasonal_naive", "svdgp", "svgp")
 """Models all of which is compared. The others hold what is computed again, and do not name it yet."""
 
 
