@@ -188,7 +188,7 @@ class Nested:
             found = pop(rest, self.under)
             if not isinstance(found, dict):
                 raise ValueError(f"{self.under} is {found!r}, not an object")
-            inner = found
+            inner = dict(found)
         own = {key: tensors.pop(key) for key in [*tensors] if key in parts or key.partition(".")[0] in parts}
         more = {name: pop(inner, name) for name, part in parts.items() if isinstance(part, Stateful)}
         if self.under and inner:
