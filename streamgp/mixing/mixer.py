@@ -19,8 +19,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from streamgp.base import FLOAT, Json, Shape
+from streamgp.base import FLOAT, Shape
 from streamgp.mixing.simplex import minimise
+from streamgp.state import Declared, Tensors
 
 RIDGE = 0.01
 """λ: towards equal weights, as a share of the best expert's second moment."""
@@ -43,7 +44,7 @@ LATENT = 0.5
 """Share of the variance, at most and on average, that is the experts' disagreement."""
 
 
-class Mixer(nn.Module):
+class Mixer(Declared, nn.Module):
     """See the module; Stateful by its buffers.
 
     Args:
@@ -63,6 +64,8 @@ class Mixer(nn.Module):
         >>> [round(value, 2) for value in mixer.weights[0].tolist()]
         [0.75, 0.25]
     """
+
+    STATE = (Tensors("moments", "rows", "scale", "square", "apart", "count", "weights"),)
 
     def __init__(self, experts: int, shape: Shape, memory: float, first: Tensor | None = None) -> None:
         super().__init__()
@@ -187,16 +190,6 @@ class Mixer(nn.Module):
         allowed = size <= WORST**2 * best[:, None]
         found = minimise(a, self.weights, allowed, ridge[:, None] * self.first)
         self.weights.copy_(torch.where(some[:, None], found, self.weights))
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {name: getattr(self, name) for name in _STATE}, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        for name in _STATE:
-            getattr(self, name).copy_(tensors[name])
-
-
-_STATE = ("moments", "rows", "scale", "square", "apart", "count", "weights")
 
 
 def forgetting(shape: Shape) -> float:

@@ -9,12 +9,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.model_config import NUMBER, ModelConfig
 from streamgp.online.inputs import reporting, usable
 from streamgp.online.reference import Reference
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.gaussian import Gaussian
+from streamgp.state import Declared, Tensors
 
 PRIOR_ROWS = 1.0
 """How many rows the random-walk prior of the variance counts for."""
@@ -33,7 +34,7 @@ class NaiveConfig(ModelConfig):
         return 2 * shape.columns * NUMBER
 
 
-class Naive(Model):
+class Naive(Declared, Model):
     """N(r(x), v): r a reference of `online.reference`, v (T,) the running mean squared error of each column.
 
     v = (Σ λ^age e² + v₀) / (Σ λ^age + 1), with v₀ the random-walk variance of the window at hand: the prior counts
@@ -45,6 +46,7 @@ class Naive(Model):
     """
 
     family = Gaussian
+    STATE = (Tensors("sums"),)
 
     def __init__(self, reference: Reference, memory: float | None) -> None:
         super().__init__()
@@ -78,11 +80,3 @@ class Naive(Model):
         if epochs > 0:
             step = self.update(x, y)
             yield step._replace(done=step.done.replace("update", "epoch"))
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {"sums": self.sums}, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        if tensors["sums"].shape != self.sums.shape:
-            raise ValueError(f"sums are {tuple(tensors['sums'].shape)}, not {tuple(self.sums.shape)}")
-        self.sums = tensors["sums"].clone().to(self.sums.device)

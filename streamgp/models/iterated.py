@@ -27,7 +27,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from streamgp.base import Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.base import Inputs, Model, Predictive, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.model_config import ModelConfig
@@ -35,9 +35,9 @@ from streamgp.models import linear
 from streamgp.models.linear import Linear
 from streamgp.models.linear.hinges import KNOTS
 from streamgp.online.inputs import plausible, reporting, usable_rows
-from streamgp.online.state import Parts, gather, scatter
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.mixed import Mixed
+from streamgp.state import Declared, Nested
 
 CHUNK = 256
 """Windows that are forecast before they are learned, in `fit`."""
@@ -59,7 +59,7 @@ class Config(ModelConfig):
         return "linear" in others and (shape.seasonal or shape.horizon == 1 or shape.lags < 2)
 
 
-class Iterated(Model):
+class Iterated(Declared, Model):
     """See the module.
 
     Args:
@@ -68,6 +68,8 @@ class Iterated(Model):
     """
 
     family = Mixed
+
+    STATE = (Nested("plain", "hinged", "mixer"),)
 
     def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
@@ -151,15 +153,6 @@ class Iterated(Model):
             if not step.healthy:
                 healthy, done = False, step.done
         yield reporting(Step(total / max(len(y), 1), self.hinged.weights.shape[0], healthy, done), left_out)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return gather(self._parts())
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        scatter(self._parts(), tensors, rest)
-
-    def _parts(self) -> Parts:
-        return {"plain": self.plain, "hinged": self.hinged, "mixer": self.mixer}
 
 
 def build(config: Config, shape: Shape) -> Iterated:

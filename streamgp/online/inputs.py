@@ -10,10 +10,11 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from streamgp.base import FLOAT, Inputs, Json, Shape, Step
+from streamgp.base import FLOAT, Inputs, Shape, Step
 from streamgp.encoders import Layout
 from streamgp.errors import UsageError
 from streamgp.online.scaling import InputScaling
+from streamgp.state import Declared, Whole
 
 LARGEST = 1e150
 """Absolute values beyond it are not learned: sums of their squares may overflow float64."""
@@ -152,7 +153,7 @@ def reporting(step: Step, left_out: str) -> Step:
     return step._replace(healthy=False, done=f"{step.done}; {left_out}") if left_out else step
 
 
-class KernelInputs(nn.Module):
+class KernelInputs(Declared, nn.Module):
     """Windows -> (N, W) standardised, W = L·D + H·F.
 
     A channel's lags (or its steps ahead) are a group g of s_g columns: they share a location, a scale and a
@@ -187,6 +188,8 @@ class KernelInputs(nn.Module):
         >>> inputs.groups[8:].tolist(), [round(value, 2) for value in inputs(x)[0, 8:].tolist()]
         ([3, 3, 3, 4, 4], [0.0, 0.0, 0.0, 0.5, -1.0])
     """
+
+    STATE = (Whole("scaling"),)
 
     def __init__(self, shape: Shape, hidden: Collection[str] = (), jumps: Collection[str] = ()) -> None:
         super().__init__()
@@ -267,12 +270,6 @@ class KernelInputs(nn.Module):
             for values, scaler in ((x.past, scaling.past), (x.future, scaling.future))
         )
         return x._replace(past=past, future=future)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return self.scaling.state()
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.scaling.restore(tensors, rest)
 
 
 def bridged(values: Tensor, wild: Tensor, mean: Tensor) -> Tensor:

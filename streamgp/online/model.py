@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Generator, Tensor
 
-from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.evidence.initial import Initial
 from streamgp.online.inputs import KernelInputs, plausible, reporting, usable
@@ -36,9 +36,9 @@ from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.reservoir import Reservoir, Sample
 from streamgp.online.scaling import Standardiser
 from streamgp.online.standardised import Standardised
-from streamgp.online.state import Parts, fingerprint, gather, holding, scatter
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import FAR, Winsoriser
+from streamgp.state import Declared, Nested, Parts, RandomState, Value, fingerprint, holding
 
 CHUNK = 4096
 """Windows that are forecast at once: the work takes the memory of one chunk, whatever the number of windows."""
@@ -55,7 +55,7 @@ WEAK = 0.01
 """Ratio of signal to noise variance below which a run is warned."""
 
 
-class StreamModel(Model):
+class StreamModel(Declared, Model):
     """See the module.
 
     Args:
@@ -68,6 +68,18 @@ class StreamModel(Model):
     """
 
     context = False
+    STATE = (
+        Nested(
+            *("inputs", "outputs", "reference", "memory", "winsorise", "posterior"),
+            under="parts",
+            optional=("reference",),
+        ),
+        RandomState("generator"),
+        Value("rebuilt", int),
+        Value("tried", int),
+        Value("fitted", str),
+        Value("converged", bool),
+    )
 
     def __init__(
         self,
@@ -416,22 +428,7 @@ class StreamModel(Model):
         learned = {"reference": self.reference} if isinstance(self.reference, LearnedReference) else {}
         return {"inputs": self.inputs, "outputs": self.outputs, **learned}
 
-    def _parts(self) -> Parts:
-        return {**self._units(), "memory": self.memory, "winsorise": self.winsorise, "posterior": self.posterior}
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, parts = gather(self._parts())
-        tensors["generator"] = self.generator.get_state()
-        fit: dict[str, Json] = {"fitted": self.fitted, "converged": self.converged}
-        return tensors, {"parts": parts, "rebuilt": self.rebuilt, "tried": self.tried, **fit}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        parts = rest["parts"]
-        assert isinstance(parts, dict)
-        scatter(self._parts(), tensors, parts)
-        self.generator.set_state(tensors["generator"].cpu())
-        self.rebuilt, self.tried = int(str(rest["rebuilt"])), int(str(rest["tried"]))
-        self.fitted, self.converged = str(rest["fitted"]), bool(rest["converged"])
+    def restored(self) -> None:
         self._attach()
 
 

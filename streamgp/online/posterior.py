@@ -16,10 +16,10 @@ from streamgp.base import Inputs, Predictive
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search
-from streamgp.online.state import holding
 from streamgp.online.summing import Summing, in_blocks
 from streamgp.optim.shared_gradients import Sharing, here
 from streamgp.predictives.gaussian import Gaussian
+from streamgp.state import holding
 
 
 class Look(NamedTuple):

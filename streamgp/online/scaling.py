@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Shape
+from streamgp.state import Declared, Tensors, Value
 
 FLAT = 1e-12
 """A channel whose spread is below this part of its size counts as constant."""
@@ -30,7 +31,7 @@ def still(size: Tensor) -> Tensor:
     return torch.where(size > 0, STILL * size, 1.0)
 
 
-class Standardiser:
+class Standardiser(Declared):
     """Per-channel location and scale; Stateful.
 
     Until `fit` it changes nothing (location 0, scale 1). A second `fit` replaces the first.
@@ -46,6 +47,8 @@ class Standardiser:
         >>> scaler.transform(torch.tensor([[4.0, float("nan")]], dtype=torch.float64)).tolist()
         [[2.0, 0.0]]
     """
+
+    STATE = (Tensors("location", "scale"), Value("fitted", bool))
 
     def __init__(self, channels: int) -> None:
         self.location = torch.zeros(channels, dtype=FLOAT)  # (C,)
@@ -83,13 +86,6 @@ class Standardiser:
     def inverse(self, values: Tensor) -> Tensor:
         """(..., C) standardised -> raw."""
         return self.location.to(values) + self.scale.to(values) * values
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {"location": self.location, "scale": self.scale}, {"fitted": self.fitted}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.location, self.scale = tensors["location"].clone(), tensors["scale"].clone()
-        self.fitted = bool(rest["fitted"])
 
 
 class InputScaling:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Generator, Tensor
 
 from streamgp.base import Stateful
 
@@ -50,3 +53,48 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
         and torch.equal(one.isnan(), other.isnan())
         and torch.equal(one.nan_to_num(), other.nan_to_num())
     )
+
+
+def forgotten(one: Any, other: Any, path: str = "") -> list[str]:
+    """Attributes in which two objects differ, everything that they reach included: after a restore, state that nothing
+    saved. Functions and what a class names in its `NOT_STATE` are left out.
+
+    Example:
+        >>> forgotten({"a": [torch.ones(2), 1]}, {"a": [torch.zeros(2), 1]}, "model")
+        ['model.a.0']
+    """
+    return _differing(one, other, path, set())
+
+
+def _differing(one: Any, other: Any, path: str, met: set[int]) -> list[str]:
+    if id(one) in met or isinstance(one, FunctionType | MethodType | BuiltinFunctionType | type):
+        return []
+    if type(one) is not type(other):
+        return [path]
+    if isinstance(one, Tensor):
+        return [] if one.dtype == other.dtype and same_bits(one, other) else [path]
+    if isinstance(one, np.ndarray):
+        return [] if one.dtype == other.dtype and same_bits(torch.tensor(one), torch.tensor(other)) else [path]
+    if isinstance(one, Generator):
+        return [] if torch.equal(one.get_state(), other.get_state()) else [path]
+    if isinstance(one, Mapping):
+        parts, others = dict(one), dict(other)
+    elif isinstance(one, list | tuple | deque):
+        parts, others = dict(enumerate(one)), dict(enumerate(other))
+    elif hasattr(one, "__dict__"):
+        parts, others = dict(vars(one)), dict(vars(other))
+        for kind in type(one).__mro__:
+            for name in vars(kind).get("NOT_STATE", {}):
+                parts.pop(name, None)
+                others.pop(name, None)
+    else:
+        return [] if one == other or (one != one and other != other) else [path]
+    met.add(id(one))
+    if parts.keys() != others.keys():
+        return [f"{path}.{name}" for name in parts.keys() ^ others.keys()]
+    inside = ("_parameters", "_buffers", "_modules")
+    return [
+        found
+        for name, part in parts.items()
+        for found in _differing(part, others[name], path if name in inside else f"{path}.{name}", met)
+    ]

@@ -16,7 +16,7 @@ from streamgp.errors import UsageError
 from streamgp.models.deep.staleness import MEMORY, Staleness
 from streamgp.online.model import StreamModel
 from streamgp.online.recent import RecentWindows
-from streamgp.online.state import gather, scatter
+from streamgp.state import gather, scatter
 from streamgp.testing.models import SHAPES, example_windows
 from streamgp.testing.stateful import same_bits
 

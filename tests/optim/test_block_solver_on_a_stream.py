@@ -10,9 +10,9 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from streamgp.online.state import gather, scatter
 from streamgp.optim.block_rows import Rows
 from streamgp.optim.block_solver import BlockSolver
+from streamgp.state import gather, scatter
 from tests.optim.block_toys import Problem, everything, features_of, normal, problem, solution, started
 
 

@@ -22,12 +22,12 @@ from streamgp.evidence.initial import Initial
 from streamgp.models.deep.config import GRID_WIDTH, DeepGpConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
 from streamgp.online.posterior import Arrival, Drawn, Look, Units
-from streamgp.online.state import Parts
 from streamgp.online.summing import OnFeatures
 from streamgp.optim.alternating import Alternating, learn_at_once
 from streamgp.optim.shared_gradients import here
 from streamgp.optim.squared_error import SquaredError
 from streamgp.solvers import Data, Posterior, Solver
+from streamgp.state import Parts
 from streamgp.training.fit import Optimiser, Standing, training
 
 SETTLED, SPREAD, SMOOTH = 2048, 0.35, 0.1

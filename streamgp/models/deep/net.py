@@ -19,8 +19,8 @@ from streamgp.encoders import Encoder, Layout
 from streamgp.models.deep.config import DeepNetConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
 from streamgp.online.posterior import Drawn, Units
-from streamgp.online.state import Parts
 from streamgp.optim.squared_error import Head, SquaredError
+from streamgp.state import Parts
 from streamgp.training.fit import Standing
 
 

@@ -24,8 +24,8 @@ from streamgp.models.deep.posterior import DeepPosterior
 from streamgp.models.linear import Linear
 from streamgp.online.inputs import reporting, usable, usable_rows
 from streamgp.online.model import SimulatedStreamModel
-from streamgp.online.state import Parts, gather, scatter
 from streamgp.predictives.mixed import Mixed
+from streamgp.state import Parts, gather, scatter
 
 NOTHING = 1e-9
 """Largest error of a regression over the largest target, for a column of which nothing is left: then the variance is

@@ -23,8 +23,8 @@ from streamgp.models.deep.config import DeepConfig
 from streamgp.models.deep.simulation import unroll
 from streamgp.models.deep.staleness import Staleness
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
-from streamgp.online.state import Parts, gather, holding, scatter
 from streamgp.online.variance import OUTLIER, follow
+from streamgp.state import Parts, gather, holding, scatter
 from streamgp.training.fit import Fit, Learner, Optimiser, Standing, training
 
 CHUNK = 4096

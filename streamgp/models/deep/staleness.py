@@ -7,13 +7,14 @@ import math
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Json
+from streamgp.base import FLOAT
+from streamgp.state import Declared, Tensors
 
 MEMORY, EARLY = 256.0, 50.0
 """Rows after which an error counts 1/e; rows under which nothing is said."""
 
 
-class Staleness:
+class Staleness(Declared):
     """An exponential mean of z² = (y − mean)²/variance of rows scored before they were learned; Stateful.
 
     Args:
@@ -30,6 +31,8 @@ class Staleness:
         >>> calm, staleness.stale
         (False, True)
     """
+
+    STATE = (Tensors("sums"),)
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
@@ -51,9 +54,3 @@ class Staleness:
     def calm(self) -> None:
         """The model was trained: what was before says nothing of it."""
         self.sums.zero_()
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {"sums": self.sums}, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.sums = tensors["sums"].clone()

@@ -8,15 +8,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from streamgp.base import Inputs, Json, Model, Shape, Step
+from streamgp.base import Inputs, Model, Shape, Step
 from streamgp.mixing.mixer import Mixer
 from streamgp.predictives.mixed import Mixed
+from streamgp.state import Declared, Whole
 
 LAGS = 8
 """Lags of the targets that a model on top of another sees."""
 
 
-class Member(nn.Module):
+class Member(Declared, nn.Module):
     """A model as it is; Stateful.
 
     Args:
@@ -28,6 +29,8 @@ class Member(nn.Module):
         count: forecasts that it contributes: one, or those that it mixes itself.
         first: (count,) which of them have weight before any error is known.
     """
+
+    STATE = (Whole("model"),)
 
     def __init__(self, name: str, model: Model, later: bool = False) -> None:
         super().__init__()
@@ -61,12 +64,6 @@ class Member(nn.Module):
     def fit(self, x: Inputs, y: Tensor, base: Tensor | None, epochs: int) -> Iterator[Step]:
         """Learn N windows in batch. base: (N, T) what the linear expert forecasts without having seen them."""
         return self.model.fit(x, y, epochs)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return self.model.state()
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.model.restore(tensors, rest)
 
 
 class OnTop(Member):

@@ -25,9 +25,9 @@ from streamgp.models.ensemble.config import Mix
 from streamgp.models.ensemble.members import Few, Member, OnTop
 from streamgp.online.inputs import reporting, usable_rows
 from streamgp.online.panel import panel_of
-from streamgp.online.state import Parts, fingerprint, gather, scatter
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.mixed import Mixed
+from streamgp.state import Parts, fingerprint, gather, scatter
 
 MATTERS = 0.25
 """Least weight of an expert whose warnings are passed on."""

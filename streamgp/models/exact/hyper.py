@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,7 @@ class Hyperparameters(nn.Module):
         evaluations: of the marginal likelihood in the last search.
     """
 
+    NOT_STATE: ClassVar = {"evaluations": "a figure of the last search, which no forecast depends on"}
     log_noise: Tensor
     found: Tensor
 

@@ -23,7 +23,7 @@ from streamgp.models.exact.config import Config
 from streamgp.models.exact.growing import GrowingPosterior
 from streamgp.models.exact.hyper import Hyperparameters
 from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units
-from streamgp.online.state import gather, holding, scatter
+from streamgp.state import gather, holding, scatter
 
 DROPPED = 5
 """Once too many rows are kept, one of so many is dropped."""

@@ -24,11 +24,11 @@ from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.features import FiniteFeatures
 from streamgp.models.finite_rkhs.training import descent
 from streamgp.objectives.finite_evidence import ridge
-from streamgp.online.state import Parts, holding
 from streamgp.online.summing import OnFeatures, Summing, in_blocks
 from streamgp.optim.finite_head import FiniteHead
 from streamgp.regression.precision_mixture import STRONGER, PrecisionMixture
 from streamgp.regression.recursive import RecursiveRegression
+from streamgp.state import Parts, holding
 from streamgp.training.fit import Learner, Optimiser, Standing, training
 
 CHUNK = 4096

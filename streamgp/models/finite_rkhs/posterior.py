@@ -22,11 +22,11 @@ from streamgp.models.finite_rkhs.learner import FiniteLearner
 from streamgp.models.finite_rkhs.training import descent
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units
-from streamgp.online.state import Parts, gather, holding, scatter
 from streamgp.online.summing import Summing
 from streamgp.online.variance import follow
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
+from streamgp.state import Parts, gather, holding, scatter
 from streamgp.training.fit import Fit
 
 LEAST, MOST = 0.25, 4.0

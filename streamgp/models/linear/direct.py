@@ -29,10 +29,10 @@ from streamgp.models.linear.phases import Phased, PhaseRegression
 from streamgp.models.linear.sums import Sums
 from streamgp.online.inputs import plausible, reporting, usable_rows
 from streamgp.online.panel import panel_of
-from streamgp.online.state import gather, holding, scatter
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import Winsoriser
 from streamgp.predictives.mixed import Mixed
+from streamgp.state import gather, holding, scatter
 
 MEMORIES = (4.0, 12.0, 40.0, 160.0)
 """Long seasons that each regression remembers: the half-life is 0.7 of it."""

@@ -44,11 +44,11 @@ from streamgp.models.linear.hinges import KNOTS, Hinges
 from streamgp.online.inputs import plausible, reporting, usable
 from streamgp.online.reference import Kind, Reference
 from streamgp.online.stacked import Packed, limited, weighed, wide
-from streamgp.online.state import holding
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import SETTLED, Winsoriser
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
+from streamgp.state import holding
 
 CHUNK = 4096
 """Rows between two solves of `fit`."""

@@ -36,9 +36,9 @@ from streamgp.models.qsgp.sites import ENOUGH, RECENT, GaussianSites, LaplaceSit
 from streamgp.models.qsgp.steps import StepsEngine
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
-from streamgp.online.state import Parts, gather, scatter
 from streamgp.online.summing import Summing, running
 from streamgp.optim.block_solver import BlockSolver
+from streamgp.state import Parts, gather, scatter
 
 SWEEPS = 12
 """Visits to every block at a rebuild, at most: they end when the means are settled."""

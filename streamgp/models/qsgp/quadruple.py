@@ -33,7 +33,7 @@ ROWS = 512
 CHUNK = 4096
 """Rows that are forecast at once."""
 RATES = {"adagrad": 0.1, "preconditioned": None}
-"""Step sizes; the first is the paper's, the second is half the part of the functions that a block is."""
+"""Step sizes; the first is the paper's, the second is that of `QuadrupleDescent.rate`."""
 SITE_RATES = {"adagrad": 0.1, "preconditioned": 0.5}
 """The same of likelihoods that are not Gaussian."""
 SUPPORT = 500

@@ -36,8 +36,8 @@ from streamgp.models.rvm.regression import Regression
 from streamgp.models.rvm.selection import select
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Look, RegressionPosterior, Rows, Units
-from streamgp.online.state import Parts, gather, scatter
 from streamgp.online.summing import OnFeatures, Summing, running
+from streamgp.state import Parts, gather, scatter
 
 CHUNK = 1024
 """Rows whose functions are held at once."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -100,6 +100,10 @@ class SvdgpPosterior(RegressionPosterior):
         sparing: whether only these become basis points.
     """
 
+    NOT_STATE: ClassVar = {
+        "latest": "features kept so that they are not computed twice",
+        "learning": "true only while no rows wait, and then what reads it finds none either way",
+    }
     regression: Conjugate
     factor: Tensor
 

@@ -31,8 +31,8 @@ from streamgp.models.svgp.prior import SparsePrior
 from streamgp.models.svgp.sites import SitesHead
 from streamgp.models.svgp.training import Training
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
-from streamgp.online.state import Parts, gather, scatter
 from streamgp.online.summing import OnFeatures, Summing, running
+from streamgp.state import Parts, gather, scatter
 
 CHUNK = 2048
 """Rows whose features are held at once."""

@@ -26,9 +26,9 @@ from streamgp.models.wiski.config import Config
 from streamgp.models.wiski.projection import Projection
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units
-from streamgp.online.state import Parts, gather, holding, scatter
 from streamgp.optim.minimise import BOUND, HUGE, lbfgs
 from streamgp.solvers import kiss
+from streamgp.state import Parts, gather, holding, scatter
 
 POINTS = {1: 64, 2: 16, 3: 10}
 """Grid points a dimension, by dimensions: fewer than behind a net, as a lengthscale spans five cells at least, and a

@@ -158,8 +158,8 @@ class QuadrupleDescent(SampledWeights):
 
     @property
     def rate(self) -> float:
-        """Step size; the noise of sampled blocks grows with their number B, and none is named: 1/2B."""
-        return 0.5 / max(self.features.blocks, 1) if self.options.rate is None else self.options.rate
+        """Step size; the noise of sampled blocks grows with their number B, and none is named: 1/5B, at least 0.02."""
+        return max(0.2 / max(self.features.blocks, 1), 0.02) if self.options.rate is None else self.options.rate
 
     @property
     def healthy(self) -> bool:
