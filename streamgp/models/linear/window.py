@@ -309,7 +309,8 @@ class Linear(Model):
         Args:
             packed: the windows.
             held: of each model.
-            x, y: R windows and their truths.
+            x: R windows.
+            y: (R, T) their truths.
             guarded: truths are limited, and windows weighed; see `Winsoriser`.
         """
         look, old = self.look(packed, held, x), dict(held)

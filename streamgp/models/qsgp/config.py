@@ -103,8 +103,8 @@ class Config(StreamOptions, EvidenceOptions):
         None,
         gt=0,
         le=10,
-        description="step size (quadruple); none: 0.1 of adagrad, 1/5B of preconditioned with B blocks, at least "
-        "0.02, and 0.5 of that with another likelihood",
+        description="step size (quadruple); none: 0.1 of adagrad, 0.02 of preconditioned, 0.2 of that with one block "
+        "of functions, 0.5 of that with another likelihood",
     )
     learn: Literal["rebuild", "once", "elbo"] = Field(  # type: ignore[assignment]
         "rebuild",

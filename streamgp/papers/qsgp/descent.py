@@ -158,8 +158,10 @@ class QuadrupleDescent(SampledWeights):
 
     @property
     def rate(self) -> float:
-        """Step size; the noise of sampled blocks grows with their number B, and none is named: 1/5B, at least 0.02."""
-        return max(0.2 / max(self.features.blocks, 1), 0.02) if self.options.rate is None else self.options.rate
+        """Step size; none is named: 0.02, and 0.2 of a single block, as no functions are sampled then."""
+        if self.options.rate is not None:
+            return self.options.rate
+        return 0.02 if self.features.blocks > 1 else 0.2
 
     @property
     def healthy(self) -> bool:

@@ -17,7 +17,7 @@ class Steps:
     Attributes:
         optimiser: see `streamgp.papers.qsgp.descent`.
         rate: step size; of `adagrad` in units of targets over prior standard deviations, of `preconditioned` 1 for a
-            whole Newton step in a block, and None for 1/5B of it, at least 0.02.
+            whole Newton step in a block, and None for 0.02 of it, or 0.2 with one block.
         batch: ñ.
         support: n̄; 0: no control variate.
         columns: k.
