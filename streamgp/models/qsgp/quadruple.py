@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Shape
+from streamgp.errors import UsageError
 from streamgp.models.qsgp.config import QUADRUPLE, Config
 from streamgp.models.qsgp.engine import Engine, Seen, TrainingRows
 from streamgp.models.qsgp.features import Basis
@@ -209,7 +210,11 @@ class SiteEngine(DrawnEngine):
 
 
 def quadruple_engine(config: Config, shape: Shape, basis: Basis, sites: Sites) -> Engine:
-    """The engine of solver=quadruple."""
+    """The engine of solver=quadruple.
+
+    Raises:
+        UsageError: there are more dense columns than functions.
+    """
     from streamgp.papers.qsgp.steps import SiteSteps, Steps
 
     gaussian = isinstance(sites, GaussianSites)
@@ -219,6 +224,8 @@ def quadruple_engine(config: Config, shape: Shape, basis: Basis, sites: Sites) -
     named = config.steps or QUADRUPLE
     steps = named if optimiser == "adagrad" else max(named // FEWER, 1)
     columns = config.columns if config.covariance == "chevron" else 0
+    if columns > basis.size:
+        raise UsageError(f"columns={columns} is more than the {basis.size} functions", hint="lower columns")
     if gaussian:
         from streamgp.papers.qsgp.descent import QuadrupleDescent
 

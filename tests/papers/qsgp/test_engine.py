@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from streamgp.base import Shape
+from streamgp.errors import UsageError
 from streamgp.models.qsgp import Config
 from streamgp.models.qsgp.posterior import QsgpPosterior
 from streamgp.models.qsgp.quadruple import QuadrupleEngine, SiteEngine
@@ -89,3 +90,9 @@ def test_residuals_tell_the_noise_with_control_variates_and_without(support: int
     engine.epoch(training, 0, 1)
     engine.refresh_noise(training, 0.0)
     assert 0.03 < float(engine.sites.level()) < 0.2
+
+
+def test_more_dense_columns_than_functions_are_refused() -> None:
+    config = Config(features={"size": 40, "width": 20}, solver="quadruple", covariance="chevron", columns=50)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="columns=50 is more than the 4"):
+        QsgpPosterior(config, SHAPE)
