@@ -9,7 +9,7 @@ from torch import Tensor
 LARGEST, THIN = 2**18, 9 * 2**10
 """Multiplications of one of the products, and of one with a vector, up to which NumPy's BLAS wakes no other cores."""
 INVERTED = 32
-"""Columns up to which the factors of many models are inverted for `energy`: products cost half of so small solves."""
+"""Columns up to which factors are inverted for `energy`: products cost half of so small solves."""
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:

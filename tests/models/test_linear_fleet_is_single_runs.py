@@ -13,20 +13,11 @@ from streamgp.base import FLOAT, Fleet, Inputs, Model, Predictive, Shape, Step
 from streamgp.context import Context
 from streamgp.models.linear import Config, build, build_fleet
 from streamgp.predictives.mixed import Mixed
-from streamgp.testing.models import SEASONS, example_windows
+from streamgp.testing.models import SEASONS, SHAPES, example_windows
 from streamgp.testing.stateful import reborn
 
 PLAIN = Shape(targets=("y", "z"), horizon=2, lags=3, past=("y", "z", "u"), future=("k",))
-SEASON = Shape(
-    targets=("y", "z"),
-    horizon=3,
-    lags=4,
-    past=("y", "z", "u", "k", "season(y)", "season(z)"),
-    future=("season(y)", "season(z)", "k"),
-    season=6,
-)
-"""With a season, but without its context."""
-TABLE = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u", "k"), future=("u", "k"))
+_, SEASON, TABLE = SHAPES
 FAR = Shape(
     targets=("y",),
     horizon=14,

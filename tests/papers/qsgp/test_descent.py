@@ -331,7 +331,7 @@ def test_restored_it_goes_on_bit_for_bit(optimiser: str, hyper: float) -> None:
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_the_diagonal_knows_every_block_that_was_stepped(optimiser: str) -> None:
-    """A block that was only ever the second of a draw would keep the variance of its prior: 100 times too wide here."""
+    """One that was only ever the second block of a draw, too, whose entries would be those of the prior."""
     features, (x, y) = fourier_of(60, 10), data(200)
     made = made_of(features, optimiser=optimiser, batch=200, support=0)
     rows = made.rows(x, y, None)
@@ -349,7 +349,7 @@ def test_the_diagonal_knows_every_block_that_was_stepped(optimiser: str) -> None
 
 
 def test_steps_on_many_blocks_do_not_lead_away() -> None:
-    """The noise of a step grows with the number of blocks: at 0.2, which suits few, errors grew beyond the data's."""
+    """The noise of a step grows with the number of blocks: what suits one is too long for forty."""
     features, (x, y) = fourier_of(400, 10), data(200)
     made = made_of(features, optimiser="preconditioned", rate=None, batch=50, support=20)
     rows = made.rows(x, y, None)
