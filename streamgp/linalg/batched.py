@@ -33,7 +33,7 @@ def energy(factor: Tensor, u: Tensor) -> Tensor:
     """(K, W, W) lower Cholesky factors L of A, and u (K, N, W) -> (K, N, 1) uᵀA⁻¹u.
 
     Example:
-        >>> energy(2.0 * torch.eye(2)[None], torch.ones(1, 3, 2)).flatten().tolist()
+        >>> [round(value, 6) for value in energy(2.0 * torch.eye(2)[None], torch.ones(1, 3, 2)).flatten().tolist()]
         [0.5, 0.5, 0.5]
     """
     if factor.shape[-1] <= INVERTED:
