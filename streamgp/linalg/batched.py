@@ -8,6 +8,8 @@ from torch import Tensor
 
 LARGEST, THIN = 2**18, 9 * 2**10
 """Multiplications of one of the products, and of one with a vector, up to which NumPy's BLAS wakes no other cores."""
+BLOCK = 128
+"""Rows of symmetric products that are computed at a time, up to the diagonal."""
 INVERTED = 32
 """Columns up to which factors are inverted for `energy`: products cost half of so small solves."""
 
@@ -43,3 +45,23 @@ def energy(factor: Tensor, u: Tensor) -> Tensor:
         return size.square()
     solved: Tensor = torch.linalg.solve_triangular(factor, u.mT, upper=False)  # (K, W, N)
     return solved.square().sum(-2)[..., None]
+
+
+def add_gram(outer: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add LᵀR, which is symmetric, to matrices (K, P, P) in place, below the diagonal at least.
+
+    Rows are computed in blocks, up to the diagonal: for half of the products where P is large.
+
+    Args:
+        outer: (K, P, P)
+        left, right: (K, N, P) L and R.
+
+    Example:
+        >>> outer = torch.zeros(1, 2, 2)
+        >>> add_gram(outer, torch.ones(1, 3, 2), torch.ones(1, 3, 2))
+        >>> outer[0].tril().tolist()
+        [[3.0, 0.0], [3.0, 3.0]]
+    """
+    for start in range(0, outer.shape[1], BLOCK):
+        stop = min(start + BLOCK, outer.shape[1])
+        outer[:, start:stop, :stop].baddbmm_(left[:, :, start:stop].mT, right[:, :, :stop])

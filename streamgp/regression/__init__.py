@@ -1,1 +1,1 @@
-"""Bayesian linear regression, row by row."""
+"""Bayesian linear regression: additive, of one model or of many, and row by row."""

@@ -14,7 +14,7 @@ from streamgp.models import rvm
 from streamgp.models.rvm import selection as rvm_selection
 from streamgp.models.rvm.functions import Functions
 from streamgp.models.rvm.posterior import RvmPosterior
-from streamgp.models.rvm.regression import Regression
+from streamgp.models.rvm.regression import RelevanceRegression
 from streamgp.online.model import StreamModel
 from streamgp.testing.models import SHAPES, example_windows
 from streamgp.testing.stateful import reborn
@@ -227,7 +227,7 @@ def test_columns_with_gaps_are_learned_as_if_alone() -> None:
     y = torch.randn(80, 2, generator=generator, dtype=torch.float64)
     y[30:, 1] = math.nan
     precision, weight = torch.tensor([0.1, 1.0, 5.0, 20.0]).double(), torch.ones(80).double()
-    both = Regression(2, 4)
+    both = RelevanceRegression(2, 4)
     both.begin(precision, 0.4)
     parts = [(phi[part], y[part], weight[part]) for part in (slice(0, 50), slice(50, 80))]
 
@@ -294,7 +294,7 @@ def test_the_regression_forgets_and_learns_in_parts_as_at_once() -> None:
     phi = torch.randn(60, 4, generator=generator, dtype=torch.float64)
     y = torch.randn(60, 2, generator=generator, dtype=torch.float64)
     precision, weight = torch.tensor([0.1, 1.0, 5.0, 20.0]).double(), torch.ones(60).double()
-    parts, whole = Regression(2, 6), Regression(2, 6)
+    parts, whole = RelevanceRegression(2, 6), RelevanceRegression(2, 6)
     for one in (parts, whole):
         one.begin(precision, 0.4)
     parts.absorb(phi[:25], y[:25], weight[:25])
@@ -307,7 +307,7 @@ def test_the_regression_forgets_and_learns_in_parts_as_at_once() -> None:
     assert parts.loss() == pytest.approx(whole.loss(), rel=1e-10)
     matrix = 0.4 * torch.eye(60, dtype=torch.float64) + (phi / precision) @ phi.T
     dense = torch.distributions.MultivariateNormal(torch.zeros(60).double(), matrix)
-    plain = Regression(2, 6)
+    plain = RelevanceRegression(2, 6)
     plain.begin(precision, 0.4)
     plain.absorb(phi, y, weight)
     plain.solve()

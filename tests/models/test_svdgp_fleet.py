@@ -13,11 +13,11 @@ from streamgp.models.svdgp import Config, SharedFleet
 from streamgp.models.svdgp.conjugate import Conjugate
 from streamgp.models.svdgp.look import Look, Seen
 from streamgp.models.svdgp.stacked_features import NEAR, aligned, features
-from streamgp.models.svdgp.stacked_regression import root
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference
 from streamgp.online.reservoir import Reservoir
 from streamgp.online.scaling import Standardiser
+from streamgp.regression.additive import root
 from streamgp.testing.stateful import check_stateful, same_bits
 
 SHAPE = Shape(targets=("y", "z"), horizon=2, lags=3, past=("y", "z", "u"), future=("k",))

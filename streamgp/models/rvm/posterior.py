@@ -32,7 +32,7 @@ from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import way_of
 from streamgp.models.rvm.config import Config
 from streamgp.models.rvm.functions import Functions
-from streamgp.models.rvm.regression import Regression
+from streamgp.models.rvm.regression import RelevanceRegression
 from streamgp.models.rvm.selection import select
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Look, RegressionPosterior, Rows, Units
@@ -85,7 +85,7 @@ class RvmPosterior(RegressionPosterior):
         UsageError: linear functions are wanted, and are more than half of the dictionary.
     """
 
-    regression: Regression
+    regression: RelevanceRegression
 
     def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class RvmPosterior(RegressionPosterior):
             )
         self.kernel = squared_exponential.build(squared_exponential.Config(), self.width).requires_grad_(False)
         self.functions = Functions(shape, self.kernel, config.basis)
-        self.regression = Regression(shape.columns, config.basis)
+        self.regression = RelevanceRegression(shape.columns, config.basis)
         way = way_of(config, self.kernel, Way(by_lbfgs, starts, EVALUATIONS, FURTHER))
         self.search = Search(inputs.count, config.learn == "once", way)
         self.epochs = 0  # of the fit that is going on
@@ -131,7 +131,7 @@ class RvmPosterior(RegressionPosterior):
 
     def look(self, z: Tensor) -> Look:
         phi = self.functions(z)
-        latent = self.regression.variance(phi)[:, None].expand(-1, self.shape.columns)
+        latent = self.regression.known(phi)[:, None].expand(-1, self.shape.columns)
         if self.config.augment:
             latent = latent + self._beyond(z)
         return Look(z, phi, self.regression.mean(phi), latent, self.regression.residual)
@@ -266,7 +266,7 @@ class RvmPosterior(RegressionPosterior):
         return {name: getattr(self, name) for name in names}
 
 
-def _absorb(own: OnFeatures[Functions, Regression], z: Tensor, y: Tensor, weight: Tensor) -> None:
+def _absorb(own: OnFeatures[Functions, RelevanceRegression], z: Tensor, y: Tensor, weight: Tensor) -> None:
     """Standardised windows (N, W), targets (N, T) and weights (N,) into the sums."""
     own.regression.absorb(own.features(z), y, weight)
 

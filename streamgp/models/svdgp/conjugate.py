@@ -1,14 +1,14 @@
 """The posterior of an SVDGP in closed form: Gaussian likelihood, fixed kernel, a basis that grows.
 
 With basis points Z, K = k(Z, Z) = CCᵀ and whitened features φ(x) = C⁻¹k(Z, x), the variational family of Cheng & Boots
-2017 (eq. 8, α = β = Z) has its optimum where Bayesian linear regression f_t = φᵀw_t, w_t ~ N(0, I) has it:
+2017 (eq. 8, α = β = Z) has its optimum where Bayesian linear regression f_t = φᵀw_t, w_t ~ N(0, I), has it
+(`regression.additive`, with s = 1):
 
-    A = I + S/σ²,  S = Σ φφᵀ,  w_t = A⁻¹ Σ φ y_t / σ²
+    A = I + G/σ²,  G = Σ φφᵀ,  w_t = A⁻¹ Σ φ y_t / σ²
     mean_t = φᵀw_t,  latent variance = k(x, x) − ‖φ‖² + φᵀA⁻¹φ
 
-S and Σφyᵀ are sums, so that learning a batch is exact, one Cholesky of A serves all T columns, forgetting scales the
-sums and leaves the prior alone, and a new basis point adds a row to C and leaves the old coordinates as they are: what
-was learned before it came is kept as its projection on the old basis.
+What stands here is the basis. A new basis point adds a row to C and leaves the old coordinates as they are: what was
+learned before it came is kept as its projection on the old basis.
 
 The coordinates are nested: the leading ones are those of the leading basis points. So the decoupled posterior, with
 fewer functions in the covariance (M_β) than in the mean (M_α), reads its covariance off the leading block of the same
@@ -20,27 +20,26 @@ counts as one row: ridge regression on standardised columns, with what is not li
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
 from streamgp.kernels.squared_exponential import correlation
 from streamgp.linalg.cholesky import Factor, append, cholesky, solve, whiten
 from streamgp.linalg.saliency import salient
+from streamgp.regression.additive import Regression
 
 JITTER = 1e-6
 """Relative jitter of K: whitening then amplifies rounding by 1e3 at most."""
 SETTLED = 1e-4
 """Part of the prior variance below which a row is as good as in the span of the basis."""
-BLOCK = 128
-"""S is summed in block rows of this height, up to the diagonal."""
 
 
-class Conjugate(nn.Module):
-    """Statistics and posterior of T columns on at most M basis points.
+class Conjugate(Regression):
+    """Statistics and posterior of T columns on at most M basis points, after E linear features.
 
     Args:
         width: W, columns of a row, standardised.
@@ -51,41 +50,22 @@ class Conjugate(nn.Module):
 
     Attributes:
         points: (m, W) basis points in use, divided by the lengthscales.
-        weight: () Σ of the weights of the rows learned, after forgetting.
     """
 
     def __init__(self, width: int, columns: int, capacity: int, linear: bool, covariance: int | None = None) -> None:
-        super().__init__()
-        self.capacity = capacity
         self.explicit = width + 1 if linear else 0
+        super().__init__(columns, self.explicit, capacity)
         self.covariance = covariance
         self.jitter = JITTER
-        e = self.explicit
         self.points: Tensor
         self.lower: Tensor
-        self.outer: Tensor
-        self.moment: Tensor
-        self.square: Tensor
-        self.weight: Tensor
         self.outputscale: Tensor
         self.inverse: Tensor
-        self.noise: Tensor
-        self.root: Tensor
-        self.coefficients: Tensor
-        self.residual: Tensor
         for name, value in {
             "points": torch.zeros(0, width, dtype=FLOAT),
             "lower": torch.zeros(0, 0, dtype=FLOAT),  # C
-            "outer": torch.zeros(e, e, dtype=FLOAT),  # S; nothing is kept above the diagonal blocks
-            "moment": torch.zeros(e, columns, dtype=FLOAT),  # Σ φ yᵀ
-            "square": torch.zeros(columns, dtype=FLOAT),  # Σ y²
-            "weight": torch.zeros((), dtype=FLOAT),
             "outputscale": torch.ones((), dtype=FLOAT),  # ρ²
             "inverse": torch.ones(width, dtype=FLOAT),  # 1/lengthscales
-            "noise": torch.ones((), dtype=FLOAT),  # σ² of the updates, tempered
-            "root": torch.eye(e, dtype=FLOAT),  # chol A
-            "coefficients": torch.zeros(e, columns, dtype=FLOAT),  # w
-            "residual": torch.ones(columns, dtype=FLOAT),  # σ_t² of the predictions
         }.items():
             self.register_buffer(name, value)
 
@@ -98,38 +78,21 @@ class Conjugate(nn.Module):
             outputscale: () ρ².
             noise: () σ² of the updates.
         """
-        self.inverse, self.outputscale, self.noise = inverse, outputscale, noise
+        self.inverse, self.outputscale = inverse, outputscale
         points = self.points = rows * inverse
         factor = cholesky(outputscale * correlation(points, points), first=JITTER)
         self.lower, self.jitter = factor.lower, factor.jitter
-        size, columns = self.explicit + len(points), self.moment.shape[1]
-        self.outer = points.new_zeros(size, size)
-        self.moment = points.new_zeros(size, columns)
-        self.square, self.weight = points.new_zeros(columns), points.new_zeros(())
-        self.root = torch.eye(size, dtype=FLOAT, device=points.device)
-        self.coefficients = points.new_zeros(size, columns)
-        self.residual = noise.expand(columns).clone()
+        self.empty(self.explicit + len(points), noise)
 
     def holding(self) -> Callable[[], None]:
-        """Hold on to all tensors as they are: no method changes one in place. Calling the result puts them back."""
-        held, jitter = list(self.named_buffers()), self.jitter
+        """See `Regression.holding`."""
+        held, jitter = super().holding(), self.jitter
 
         def put_back() -> None:
-            for name, value in held:
-                setattr(self, name, value)
+            held()
             self.jitter = jitter
 
         return put_back
-
-    def sums(self) -> tuple[Tensor, ...]:
-        """See `streamgp.online.summing.Additive`."""
-        return self.outer, self.moment, self.square, self.weight
-
-    def put(self, sums: tuple[Tensor, ...]) -> None:
-        self.outer, self.moment, self.square, self.weight = sums
-
-    def zero(self) -> None:
-        self.put(tuple(torch.zeros_like(part) for part in self.sums()))
 
     def features(self, x: Tensor) -> Tensor:
         """(N, W) -> φ (N, E + m)."""
@@ -143,10 +106,6 @@ class Conjugate(nn.Module):
         """(N, E + m) -> (N,): ρ² − ‖φ‖², the prior variance that the basis does not reach."""
         return (self.outputscale - phi[:, self.explicit :].square().sum(1)).clamp(min=0.0)
 
-    def mean(self, phi: Tensor) -> Tensor:
-        """(N, E + m) -> (N, T)"""
-        return phi @ self.coefficients
-
     def variance(self, phi: Tensor) -> Tensor:
         """(N, E + m) -> (N,): the latent variance, the same for all columns."""
         size = phi.shape[1]
@@ -156,49 +115,12 @@ class Conjugate(nn.Module):
         known = whiten(self.root[:size, :size], leading.T).square().sum(0)
         return self.unexplained(leading) + known
 
-    def absorb(self, phi: Tensor, y: Tensor, weight: Tensor, kept: float = 1.0) -> None:
-        """Add rows to the statistics, after scaling these by `kept`. `solve` makes them count.
-
-        A missing target of a row that has others is replaced by its present prediction: this leaves the column's mean
-        as it is. The row then weighs as much as its observed share, in the covariance that all columns have in common.
-
-        Args:
-            phi: (N, E + m)
-            y: (N, T), NaN = not observed.
-            weight: (N,) how many rows each stands for.
-            kept: part of the old sums that is kept.
-        """
-        seen = torch.isfinite(y)
-        if not bool(seen.all()):
-            y = torch.where(seen, y, self.mean(phi))
-            weight = weight * seen.to(FLOAT).mean(1)
-        weighted = phi * weight[:, None]
-        self.outer = self.outer * kept  # a copy: `holding` keeps the old one
-        for start in range(0, phi.shape[1], BLOCK):
-            stop = min(start + BLOCK, phi.shape[1])
-            self.outer[start:stop, :stop].addmm_(weighted[:, start:stop].T, phi[:, :stop])
-        self.moment = torch.addmm(self.moment, weighted.T, y, beta=kept)
-        self.square = self.square * kept + (weight[:, None] * y.square()).sum(0)
-        self.weight = self.weight * kept + weight.sum()
-
-    def solve(self) -> None:
-        """The posterior of the statistics, and each column's noise.
-
-        σ_t² = Σ (y_t − φᵀw_t)²/n = (Σ y_t² − wᵀb − σ²‖w‖²)/n with b = Σ φ y_t, as wᵀSw = wᵀb − σ²‖w‖².
-        """
-        self._factorise()
-        self.coefficients = solve(self.root, self.moment / self.noise).contiguous()
-        fitted = (self.coefficients * (self.moment + self.noise * self.coefficients)).sum(0)
-        rest = (self.square - fitted) / self.weight.clamp(min=1.0)
-        self.residual = rest.clamp(min=1e-9)
-
     def unbias(self) -> None:
-        """Count the parameters that rows were fitted with in σ_t²: Σ (y_t − φᵀw_t)²/(n − tr S A⁻¹/σ²).
+        """Count the parameters that rows were fitted with in σ_t²: Σ (y_t − φᵀw_t)²/(n − tr G A⁻¹/σ²).
 
-        tr S A⁻¹/σ² = E + m − tr A⁻¹ are the effective degrees of freedom. O(M³), until the next `solve`.
+        The trace is the effective degrees of freedom, E + m − tr A⁻¹. O(M³), until the next `solve`.
         """
-        inverse = whiten(self.root, torch.eye(len(self.root), dtype=FLOAT, device=self.root.device))
-        free = self.weight - len(self.root) + inverse.square().sum()
+        free = self.weight - self.determined()
         self.residual = self.residual * (self.weight / free.clamp(min=1.0)).clamp(min=1.0)
 
     def left_out(self, phi: Tensor, y: Tensor) -> Tensor:
@@ -219,20 +141,6 @@ class Conjugate(nn.Module):
         errors = solve(root, torch.nan_to_num(y - self.mean(phi)))
         latent = self.noise * (whiten(root, identity).square().sum(0) - 1.0) + self.unexplained(phi)
         return torch.where(y.isnan(), y, errors.square() / (latent[:, None] + self.residual))
-
-    def _factorise(self) -> None:
-        precision = self.outer / self.noise
-        precision.diagonal().add_(1.0)
-        self.root = cholesky(precision, first=0.0).lower
-
-    def loss(self) -> float:
-        """Negative log evidence a row and column, standardised units, at the noise of the updates:
-        ½ [(Σy² − wᵀb)/σ² + log|A| + n log 2πσ²]/n, averaged over columns.
-        """
-        rows = self.weight.clamp(min=1.0)
-        misfit = (self.square - (self.coefficients * self.moment).sum(0)).mean() / self.noise
-        determinant = 2.0 * self.root.diagonal().log().sum()
-        return float(0.5 * ((misfit + determinant) / rows + torch.log(2.0 * torch.pi * self.noise)))
 
     def grow(self, x: Tensor, phi: Tensor, rows: int) -> Tensor:
         """Make basis points of the rows that the basis explains least, at most `rows`; returns their new φ.
@@ -266,7 +174,7 @@ class Conjugate(nn.Module):
     def shrink(self, points: int) -> None:
         """Give up the `points` basis points that the means need least, and carry the statistics over.
 
-        They are the least `salient`. The remaining basis sees the old one through P = C⁻¹k(Z, Z')C'⁻ᵀ: S' = PᵀSP,
+        They are the least `salient`. The remaining basis sees the old one through P = C⁻¹k(Z, Z')C'⁻ᵀ: G' = PᵀGP,
         b' = Pᵀb.
         """
         e = self.explicit
@@ -281,7 +189,7 @@ class Conjugate(nn.Module):
         self.solve()
 
     def _whole(self) -> Tensor:
-        """S, with what lies above the diagonal blocks."""
+        """G, with what lies above the diagonal blocks."""
         return self.outer.tril() + self.outer.tril(-1).T
 
     def move(
@@ -289,7 +197,7 @@ class Conjugate(nn.Module):
     ) -> tuple[int, int, float]:
         """New hyper-parameters and a new basis under which the posterior is carried through (`papers.svdgp.transfer`).
 
-        With P of there the new sums are PᵀSP and Pᵀb: all rows, old and new, have the noise of now. The weights of the
+        With P of there the new sums are PᵀGP and Pᵀb: all rows, old and new, have the noise of now. The weights of the
         linear part, whose features have the factor σ, are carried as they are.
 
         Departure: the paper keeps D_a, and with it the old noise. D_a is a multiple of σ² here, so that the new one is
@@ -330,38 +238,18 @@ class Conjugate(nn.Module):
         return stay, len(new), lost
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Everything at its largest shape, and how many basis points are in use; `root` follows from the rest."""
-        capacity, used = max(self.capacity, len(self.points)), self.explicit + len(self.points)
-        size = self.explicit + capacity
-        shapes = {
-            "points": (capacity, self.points.shape[1]),
-            "lower": (capacity, capacity),
-            "outer": (size, size),
-            "moment": (size, self.moment.shape[1]),
-            "coefficients": (size, self.moment.shape[1]),
-        }
-        tensors = {}
-        for name, value in self.named_buffers():
-            if name in shapes:
-                padded = value.new_zeros(shapes[name])
-                padded[tuple(slice(n) for n in value.shape)] = value
-                tensors[name] = padded
-            elif name != "root":
-                tensors[name] = value
-        return tensors, {"points": used - self.explicit, "jitter": self.jitter}
+        """See `Regression.state`."""
+        tensors, rest = super().state()
+        return tensors, rest | {"jitter": self.jitter}
 
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        points, width = int(str(rest["points"])), self.points.shape[1]
-        size, columns = self.explicit + points, self.moment.shape[1]
-        shapes = {"points": (points, width), "lower": (points, points), "outer": (size, size)}
-        shapes |= {"moment": (size, columns), "coefficients": (size, columns)}
-        for name, value in list(self.named_buffers()):
-            if name == "root":
-                continue
-            wanted = shapes.get(name, tuple(value.shape))
-            found = tensors[name][tuple(slice(n) for n in wanted)] if name in shapes else tensors[name]
-            if tuple(found.shape) != wanted:
-                raise ValueError(f"{name} is {tuple(found.shape)}, not {wanted}")
-            setattr(self, name, found.clone().to(value.device))
+    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        super().restore(tensors, rest)
         self.jitter = float(str(rest["jitter"]))
-        self._factorise()
+
+    def _used(self) -> int:
+        return len(self.points)
+
+    def _shapes(self, used: int) -> dict[str, tuple[int, ...]]:
+        width = self.points.shape[1]
+        own = {"points": (used, width), "lower": (used, used), "outputscale": (), "inverse": (width,)}
+        return super()._shapes(self.explicit + used) | own

@@ -4,7 +4,8 @@ Two thirds of what a single SVDGP on a short series costs is the evidence of its
 for a sample of the series only: each has its own units and reference, and in these units all have the kernel whose
 hyper-parameters are the medians over the sample, and the same basis, drawn from the windows of the sample. So
 φ(x) = C⁻¹k(Z, x) of the windows of all series is one product, and what is a series' own is a Bayesian linear regression
-on φ (`conjugate`), of which the Cholesky factorisations are batched. The basis has its full size from the beginning.
+on φ, of which the Cholesky factorisations are batched (`regression.additive`). The basis has its full size from the
+beginning.
 
 A series is rebuilt from its own reservoir when a single model would be: on the newest kernel and basis there are, which
 are estimated again, on a sample of the series that come together, when the series have grown as far since.
@@ -25,14 +26,12 @@ from streamgp.evidence.search import Search, thinned
 from streamgp.evidence.thinned import Hyper
 from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import way_of
-from streamgp.models.svdgp import stacked_regression as regression
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.conjugate import Conjugate
 from streamgp.models.svdgp.look import Look, Seen
 from streamgp.models.svdgp.pooled_prior import PooledPrior
 from streamgp.models.svdgp.posterior import SvdgpPosterior
 from streamgp.models.svdgp.stacked_features import aligned, features
-from streamgp.models.svdgp.stacked_regression import Observed
 from streamgp.online.inputs import KernelInputs, reporting, usable_rows
 from streamgp.online.model import PATIENCE, StreamModel
 from streamgp.online.reference import Reference
@@ -41,6 +40,7 @@ from streamgp.online.stacked import Packed, Stacked, chosen, left_out, limited, 
 from streamgp.online.stacked_reservoir import WINDOWS, Entered, StackedReservoir
 from streamgp.online.stacked_units import Rows, StackedUnits, State
 from streamgp.online.winsorise import FAR, LASTING, Winsoriser
+from streamgp.regression import additive
 
 SAMPLE = 16
 """Series at most that estimate what all share."""
@@ -321,10 +321,12 @@ class SharedFleet:
         return packed._replace(there=packed.there & ~out), out.sum(1).tolist()
 
     def _absorb(self, number: int, held: State, phi: Tensor, y: Tensor, weight: Tensor, kept: Tensor) -> Tensor:
-        """See `stacked_regression.absorb`; number: of their generation."""
-        return regression.absorb(
-            held, Observed(phi, y, weight), kept, self.shared[number].noise, self._mean(number, held)
-        )
+        """Learn rows, in place; (K,) which failed. number: of their generation; see `additive.absorb`."""
+        noise, mean = self.shared[number].noise, self._mean(number, held)
+        additive.absorb(held, phi, y, weight, kept)
+        held["root"], failed = additive.root(held["outer"], noise)
+        additive.settle(held, noise, mean=mean)
+        return (failed != 0) | ~additive.finite(held)
 
     def _rebuild(self, codes: Tensor) -> dict[int, str]:
         """Rebuild series from their reservoirs; what is to be said of each."""
@@ -435,12 +437,12 @@ class SharedFleet:
         }
 
     def _loss(self, number: int, held: State) -> Tensor:
-        """(K,) see `stacked_regression.loss`."""
-        return regression.loss(held, self.shared[number].noise, self._mean(number, held))
+        """(K,) see `additive.loss`."""
+        return additive.loss(held, self.shared[number].noise, mean=self._mean(number, held))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         own = {name: part for name, part in self._held.state().items() if name != "root"}  # follows from the rest
-        own["outer"] = regression.halved(own["outer"])
+        own["outer"] = additive.halved(own["outer"])
         tensors, kernels = {f"series.{name}": part for name, part in own.items()}, dict[str, Json]()
         for one, kernel in self.shared.items():
             own, kernels[str(one)] = kernel.state()
@@ -459,7 +461,7 @@ class SharedFleet:
             return {name[len(prefix) :]: part for name, part in tensors.items() if name.startswith(prefix)}
 
         series, kernels = under("series."), rest["shared"]
-        series["outer"] = regression.whole(series["outer"], len(self._held.fresh["root"]))
+        series["outer"] = additive.whole(series["outer"], len(self._held.fresh["root"]))
         assert isinstance(kernels, dict)
         self.shared, self._seen = {}, []
         for number, about in kernels.items():
@@ -476,7 +478,7 @@ class SharedFleet:
         series["root"] = self._held.fresh["root"].repeat(len(generation), 1, 1)
         for one, kernel in self.shared.items():
             own = generation == one
-            series["root"][own] = regression.root(series["outer"][own], kernel.noise)[0]
+            series["root"][own] = additive.root(series["outer"][own], kernel.noise)[0]
         self._held.restore(series)
         self._hyper = tensors["hyper"].clone() if "hyper" in tensors else None
         self._made = int(str(rest["made"]))

@@ -2,7 +2,7 @@
 
 With φ_E = √(σ²/κ) L⁻¹(z, 1), LLᵀ = G, the prior of the weights of a series is N(m, I): m is √(κ/σ²) Lᵀ times the
 pooled coefficients in its own units, and 0 for the basis functions. m enters only where w is found
-(`stacked_regression`): each update of a series has the newest pooled coefficients.
+(`regression.additive`): each update of a series has the newest pooled coefficients.
 """
 
 from __future__ import annotations

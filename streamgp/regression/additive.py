@@ -1,0 +1,332 @@
+"""Bayesian linear regression on features, of one model or of K models at once: exact, additive, forgetting.
+
+    y_t = φᵀw_t + ε,  w_t ~ N(m_t, S⁻¹) with S = diag(s),  ε ~ N(0, σ²)
+
+Rows of weight v give the sums G = Σ v φφᵀ, b_t = Σ v φ y_t, Σ v y_t² and n = Σ v, and these the posterior of all T
+columns (Bishop 2006, section 3.3):
+
+    A = G/σ² + S,  w_t = A⁻¹(b_t/σ² + S m_t),  f(x) ~ N(φᵀw_t, φᵀA⁻¹φ)
+    Σ v (y_t − φᵀw_t)² = Σ v y_t² − w_tᵀb_t − σ² w_tᵀS(w_t − m_t),  as Gw_t = b_t − σ²S(w_t − m_t)
+
+So a batch of N rows is learned exactly in O(NP² + P³) a model, one Cholesky factor serves all columns, and forgetting
+scales the sums and leaves the prior alone. s is 1 and m is 0 unless they are given. What φ is, and how much of a
+function it misses, is the affair of a family: a basis of inducing points (`models.svdgp.conjugate`), relevance vectors
+(`models.rvm.regression`), one basis that many series share (`models.svdgp.fleet`).
+
+The functions here take `Held`, the tensors of K models with a leading axis K, and write into it; `Regression` is the
+module of one model, and calls them with K = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from streamgp.base import FLOAT, Json
+from streamgp.linalg.batched import add_gram
+from streamgp.linalg.cholesky import cholesky, solve, whiten
+
+Held: TypeAlias = "dict[str, Tensor]"
+"""Of K models: outer (K, P, P) G, of which the lower triangle counts; moment (K, P, T) b; square (K, T) Σ v y²; weight
+(K,) n; root (K, P, P) the lower Cholesky factor of A; coefficients (K, P, T) w; residual (K, T) σ_t². The variance σ_t²
+of the predictions is a column's own, σ² of the updates is common."""
+
+LEAST = 1e-9
+"""The least variance of a residual."""
+
+
+def absorb(held: Held, phi: Tensor, y: Tensor, weight: Tensor, kept: Tensor | None = None) -> None:
+    """Add rows to the sums, after scaling these; O(NP²) a model.
+
+    A missing target of a row that has others is replaced by its present prediction: this leaves the column's mean as it
+    is. The row then weighs as much as its observed share, in the covariance that all columns have in common.
+
+    Args:
+        held: of K models; its sums are written in place. Where it has a count (K, T), Σ v of the rows in which a column
+            was observed, that too.
+        phi: (K, N, P)
+        y: (K, N, T), NaN = not observed.
+        weight: (K, N) how many rows each stands for.
+        kept: (K,) part of the old sums that is kept; None is all.
+    """
+    sums = [held[name] for name in ("outer", "moment", "square", "weight", "count") if name in held]
+    if kept is not None and not bool((kept == 1.0).all()):
+        for part in sums:
+            part.mul_(kept.view(-1, *[1] * (part.dim() - 1)))
+    seen = torch.isfinite(y)
+    share = weight[..., None]
+    if not bool(seen.all()):
+        y = torch.where(seen, y, phi @ held["coefficients"])
+        share = share * seen.to(FLOAT).mean(2, keepdim=True)
+    weighted = phi * share
+    add_gram(held["outer"], weighted, phi)
+    held["moment"].add_((y.mT @ weighted).mT)
+    held["square"].add_((share * y.square()).sum(1))
+    held["weight"].add_(share.sum((1, 2)))
+    if "count" in held:
+        held["count"].add_((share * seen).sum(1))
+
+
+def precision(outer: Tensor, noise: Tensor, prior: Tensor | None = None) -> Tensor:
+    """(K, P, P) -> (K, P, P): A, of which the lower triangle counts.
+
+    Args:
+        outer: G.
+        noise: () σ².
+        prior: (P,) s; None is 1.
+    """
+    found = outer / noise
+    found.diagonal(dim1=-2, dim2=-1).add_(1.0 if prior is None else prior)
+    return found
+
+
+def root(outer: Tensor, noise: Tensor, prior: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The lower Cholesky factors of A, (K, P, P), and (K,) 0 where there is one; O(P³) a model.
+
+    Where P is a multiple of 8 they have the same bits whatever the other models are: LAPACK may round by where a matrix
+    begins. Arguments as of `precision`.
+    """
+    upper, failed = torch.linalg.cholesky_ex(precision(outer, noise, prior).mT, upper=True)  # LAPACK's is column-major
+    return upper.mT.contiguous(), failed
+
+
+def settle(held: Held, noise: Tensor, prior: Tensor | None = None, mean: Tensor | None = None) -> None:
+    """Coefficients and residual variances of the sums, given `root`; O(P²T) a model.
+
+    Args:
+        held: of K models; the two are replaced.
+        noise: () σ².
+        prior: (P,) s; None is 1.
+        mean: (K, P, T) m; None is 0.
+    """
+    factor, moment = held["root"], held["moment"]
+    right = moment / noise
+    if mean is not None:
+        right = right + _times(prior, mean)
+    found = solve(factor, right).contiguous()
+    moved = found if mean is None else found - mean
+    fitted = (found * (moment + noise * _times(prior, moved))).sum(1)
+    residual = (held["square"] - fitted) / held["weight"].clamp(min=1.0)[:, None]
+    held["coefficients"], held["residual"] = found, residual.clamp(min=LEAST)
+
+
+def finite(held: Held) -> Tensor:
+    """(K,) whether the coefficients and the residual variances are."""
+    return torch.isfinite(held["coefficients"]).flatten(1).all(1) & torch.isfinite(held["residual"]).all(1)
+
+
+def loss(held: Held, noise: Tensor, prior: Tensor | None = None, mean: Tensor | None = None) -> Tensor:
+    """(K,) negative log evidence a row and column, at σ² of the updates; O(P²T) a model. Arguments as of `settle`.
+
+    ½ [(Σ v y² − mᵀb − wᵀ(b − Gm))/σ² + log|A| − log|S| + n log 2πσ²]/n, averaged over columns.
+    """
+    square, moment = held["square"], held["moment"]
+    if mean is not None:
+        gram = noise * (held["root"] @ (held["root"].mT @ mean) - _times(prior, mean))
+        square, moment = square - (mean * moment).sum(1), moment - gram
+    misfit = (square - (held["coefficients"] * moment).sum(1)).mean(1) / noise
+    determinant = 2.0 * held["root"].diagonal(dim1=1, dim2=2).log().sum(1)
+    if prior is not None:
+        determinant = determinant - prior.log().sum()
+    rows = held["weight"].clamp(min=1.0)
+    return 0.5 * ((misfit + determinant) / rows + torch.log(2.0 * torch.pi * noise))
+
+
+def halved(outer: Tensor) -> Tensor:
+    """(K, P, P) -> (K, P(P + 1)/2) the lower triangles, row by row."""
+    rows, columns = torch.tril_indices(*outer.shape[1:], device=outer.device)
+    return outer[:, rows, columns]
+
+
+def whole(half: Tensor, size: int) -> Tensor:
+    """The inverse of `halved`, for P = size."""
+    rows, columns = torch.tril_indices(size, size, device=half.device)
+    found = half.new_zeros(len(half), size, size)
+    found[:, rows, columns] = half
+    found[:, columns, rows] = half
+    return found
+
+
+class Regression(nn.Module):
+    """Sums and posterior of T columns on P features of one model; Stateful. A family says what the features are.
+
+    Args:
+        columns: T.
+        size: P at first.
+        capacity: the largest P, which the state has room for.
+
+    Attributes:
+        noise: () σ² of the updates; tempered.
+        weight: () n, Σ of the weights of the rows learned, after forgetting.
+        coefficients: (P, T) w.
+        residual: (T,) σ_t² of the predictions.
+
+    Example:
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> regression = Regression(columns=1, size=1, capacity=1)
+        >>> regression.absorb(one.expand(3, 1), one.expand(3, 1), torch.ones(3).double())
+        >>> regression.solve()
+        >>> round(regression.mean(one).item(), 6), round(regression.known(one).item(), 6)
+        (0.75, 0.25)
+    """
+
+    SUMS: ClassVar[tuple[str, ...]] = ("outer", "moment", "square", "weight")
+
+    def __init__(self, columns: int, size: int, capacity: int) -> None:
+        super().__init__()
+        self.capacity = capacity
+        self.outer: Tensor
+        self.moment: Tensor
+        self.square: Tensor
+        self.weight: Tensor
+        self.noise: Tensor
+        self.root: Tensor
+        self.coefficients: Tensor
+        self.residual: Tensor
+        for name, value in {
+            "outer": torch.zeros(size, size, dtype=FLOAT),
+            "moment": torch.zeros(size, columns, dtype=FLOAT),
+            "square": torch.zeros(columns, dtype=FLOAT),
+            "weight": torch.zeros((), dtype=FLOAT),
+            "noise": torch.ones((), dtype=FLOAT),
+            "root": torch.eye(size, dtype=FLOAT),
+            "coefficients": torch.zeros(size, columns, dtype=FLOAT),
+            "residual": torch.ones(columns, dtype=FLOAT),
+        }.items():
+            self.register_buffer(name, value)
+
+    @property
+    def prior(self) -> Tensor | None:
+        """(P,) s, the precisions of the coefficients before any row; None is 1."""
+        return None
+
+    def empty(self, size: int, noise: Tensor) -> None:
+        """Forget everything, and start with P = size features. noise: () σ² of the updates."""
+        columns = self.moment.shape[1]
+        self.noise = noise
+        self.outer, self.moment = noise.new_zeros(size, size), noise.new_zeros(size, columns)
+        self.square, self.weight = noise.new_zeros(columns), noise.new_zeros(())
+        prior = self.prior
+        self.root = torch.eye(size, dtype=FLOAT, device=noise.device) if prior is None else torch.diag(prior.sqrt())
+        self.coefficients = noise.new_zeros(size, columns)
+        self.residual = noise.expand(columns).clone()
+
+    def holding(self) -> Callable[[], None]:
+        """Hold on to all tensors as they are: no method changes one in place. Calling the result puts them back."""
+        held = list(self.named_buffers())
+
+        def put_back() -> None:
+            for name, value in held:
+                setattr(self, name, value)
+
+        return put_back
+
+    def sums(self) -> tuple[Tensor, ...]:
+        """See `streamgp.online.summing.Additive`."""
+        return tuple(getattr(self, name) for name in self.SUMS)
+
+    def put(self, sums: tuple[Tensor, ...]) -> None:
+        for name, value in zip(self.SUMS, sums, strict=True):
+            setattr(self, name, value)
+
+    def zero(self) -> None:
+        self.put(tuple(torch.zeros_like(part) for part in self.sums()))
+
+    def mean(self, phi: Tensor) -> Tensor:
+        """(N, P) -> (N, T)"""
+        return phi @ self.coefficients
+
+    def known(self, phi: Tensor) -> Tensor:
+        """(N, P) -> (N,): φᵀA⁻¹φ, the variance of what the features span, the same for all columns; O(NP²)."""
+        return whiten(self.root, phi.T).square().sum(0)
+
+    def absorb(self, phi: Tensor, y: Tensor, weight: Tensor, kept: float = 1.0) -> None:
+        """Add rows to the sums, after scaling these by `kept`; `solve` makes them count. See the function `absorb`.
+
+        Args:
+            phi: (N, P)
+            y: (N, T), NaN = not observed.
+            weight: (N,) how many rows each stands for.
+            kept: part of the old sums that is kept.
+        """
+        sums = dict(zip(self.SUMS, (part * kept for part in self.sums()), strict=True))  # `holding` has the old ones
+        held = {name: part[None] for name, part in sums.items()}
+        absorb(held | {"coefficients": self.coefficients[None]}, phi[None], y[None], weight[None])
+        self.put(tuple(sums.values()))
+
+    def solve(self) -> None:
+        """The posterior of the sums, and each column's noise; O(P³ + P²T).
+
+        Raises:
+            NotPositiveDefinite: the sums are not finite.
+        """
+        self._factorise()
+        held = self._held()
+        settle(held, self.noise, self.prior)
+        self.coefficients, self.residual = held["coefficients"][0], held["residual"][0]
+
+    def loss(self) -> float:
+        """Negative log evidence a row and column; see the function `loss`."""
+        return float(loss(self._held(), self.noise, self.prior))
+
+    def determined(self) -> Tensor:
+        """() Σ_j (1 − s_j (A⁻¹)_jj), the effective degrees of freedom; O(P³)."""
+        inverse = whiten(self.root, torch.eye(len(self.root), dtype=FLOAT, device=self.root.device)).square()
+        share = inverse.sum(0) if self.prior is None else self.prior * inverse.sum(0)
+        return (1.0 - share).sum()
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        """Everything at its largest shape, and how many features are in use; `root` follows from the rest."""
+        tensors, used = {}, self._used()
+        for name, shape in self._shapes(max(self.capacity, used)).items():
+            value = getattr(self, name)
+            tensors[name] = value.new_zeros(shape)
+            tensors[name][tuple(slice(n) for n in value.shape)] = value
+        return tensors, {"used": used}
+
+    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        """The inverse of `state`.
+
+        Raises:
+            ValueError: a tensor has another shape.
+        """
+        used = int(str(rest["used"]))
+        largest = self._shapes(max(self.capacity, used))
+        for name, shape in self._shapes(used).items():
+            if tuple(tensors[name].shape) != largest[name]:
+                raise ValueError(f"{name} is {tuple(tensors[name].shape)}, not {largest[name]}")
+            found = tensors[name][tuple(slice(n) for n in shape)]
+            setattr(self, name, found.clone().to(self.noise.device))
+        self._factorise()
+
+    def _used(self) -> int:
+        """What `_shapes` is asked with: features, or those of them that are not always there."""
+        return len(self.coefficients)
+
+    def _shapes(self, used: int) -> dict[str, tuple[int, ...]]:
+        """Of the tensors that a checkpoint has."""
+        columns = self.moment.shape[1]
+        return {
+            "outer": (used, used),
+            "moment": (used, columns),
+            "square": (columns,),
+            "weight": (),
+            "noise": (),
+            "coefficients": (used, columns),
+            "residual": (columns,),
+        }
+
+    def _factorise(self) -> None:
+        self.root = cholesky(precision(self.outer, self.noise, self.prior), first=0.0).lower
+
+    def _held(self) -> Held:
+        names = (*Regression.SUMS, "root", "coefficients")
+        return {name: getattr(self, name)[None] for name in names}
+
+
+def _times(prior: Tensor | None, values: Tensor) -> Tensor:
+    """S values, (K, P, T)."""
+    return values if prior is None else prior[:, None] * values
