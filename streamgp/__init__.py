@@ -28,12 +28,16 @@ _HOME = {
 }
 """Where a name of the face lives: it is imported when it is first used, as the library itself needs no pipelines."""
 _ELSEWHERE = {
+    **dict.fromkeys(("train", "fit"), "Forecaster('y').fit(frame) learns a data frame, fit_stream(table, 'y') a table"),
+    **dict.fromkeys(("forecast", "predict"), "it is a method: Forecaster('y', horizon=24).fit(frame).predict(h=24)"),
     **dict.fromkeys(
-        ("train", "fit"), "Forecaster('y').learn(frame) learns a data frame, fit_stream(table, 'y') a table"
+        ("StreamGP", "Streamgp", "Model", "StreamForecaster", "forecaster", "StatsForecast", "NeuralForecast"),
+        "the class is Forecaster",
     ),
-    **dict.fromkeys(("forecast", "predict"), "it is a method: Forecaster('y', horizon=24).learn(frame).forecast()"),
-    **dict.fromkeys(("StreamGP", "Streamgp", "Model", "StreamForecaster", "forecaster"), "the class is Forecaster"),
-    **dict.fromkeys(("cross_validation", "backtest", "evaluate"), "compare scores models; a Forecaster has scores"),
+    **dict.fromkeys(
+        ("cross_validation", "backtest", "evaluate"),
+        "Forecaster('y', horizon=24).cross_validation(frame, n_windows=5) is a method; compare scores models",
+    ),
     "ingest": "the command `streamgp ingest` makes tables; a Forecaster learns data frames without one",
 }
 

@@ -17,7 +17,12 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from streamgp import registry
 from streamgp.errors import StreamgpError, StreamgpWarning, UsageError
-from streamgp_pipelines.options import unknown
+from streamgp_pipelines.options import instead, unknown
+
+
+class UnknownArgument(UsageError, TypeError):
+    """An argument that a function has not: Python's own kind of error, which names the right one."""
+
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -33,8 +38,10 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
     @wraps(function)
     def call(*places: Given.args, **options: Given.kwargs) -> Made:
         try:
-            if names_all and (wrong := [unknown(name, known) for name in options if name not in known]):
-                raise UsageError("; ".join(wrong), hint=f"it has: {', '.join(known)}")
+            if names_all and (wrong := [name for name in options if name not in known]):
+                typed = [text for name in wrong if (text := instead(name, options[name], known))]
+                hint = (f"write {', '.join(typed)}; " if typed else "") + f"it has: {', '.join(known)}"
+                raise UnknownArgument("; ".join(unknown(name, known) for name in wrong), hint=hint)
             return function(*places, **options)
         except StreamgpError as error:
             _say(error, interface)
@@ -81,8 +88,8 @@ def in_python(text: str, interface: str = "Forecaster") -> str:
     """
     caller = _caller(interface)
     text = re.sub(r"streamgp (train|compare|ingest) --help", f"help(streamgp.{interface})", text)
-    for pattern, instead in caller.phrases:
-        text = re.sub(pattern, instead, text)
+    for pattern, ours in caller.phrases:
+        text = re.sub(pattern, ours, text)
     text = _COMMAND.sub(caller.command, text)
     return _FLAG.sub(caller.argument, text)
 
