@@ -22,9 +22,11 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape
 from streamgp.errors import StreamgpError, StreamgpWarning
+from streamgp.online.column_kernel import ColumnKernel
 from streamgp.online.model import StreamModel
 from streamgp.online.winsorise import FAR
 from streamgp_pipelines.assembly import build_model, find_device
+from streamgp_pipelines.learned import LearnedModel
 
 Array = NDArray[np.float64]
 
@@ -38,8 +40,12 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         n_features_in_: F. feature_names_in_: of a data frame's columns.
         model_: the model, a `streamgp.base.Model`: posterior, inducing points and all.
-        hyperparameters_: lengthscale (F,) in the units of the columns of X, outputscale () in those of y squared, noise
-            (T,) standard deviations in those of y; empty where the model has others.
+        kernel_: the prior covariance of the function, in the units of the columns; it prints its hyper-parameters, and
+            kernel_(X, Z) -> (N, M) are covariances.
+        hyperparameters_: those of the kernel, such as lengthscale (F,) in the units of the columns of X and outputscale
+            () in those of y squared; noise (T,) standard deviations in those of y.
+        inducing_points_: (M, F) in the units of the columns, of `SVDGPRegressor`; of `RVMRegressor` its relevance
+            vectors. The others have none.
         elbo_trace_: (E,) objective a row after each epoch of `fit`: log evidence, or the bound on it, of standardised
             targets.
     """
@@ -119,10 +125,40 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self._out(self.model_.predict(self._windows(x)).log_prob(self._targets(target)))
 
     @property
+    def kernel_(self) -> ColumnKernel:
+        """See the class.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: nothing was learned.
+
+        Example:
+            >>> from streamgp.sklearn import ExactGPRegressor
+            >>> X = np.linspace(0, 6, 50)[:, None]
+            >>> fitted = ExactGPRegressor(random_state=0, options={"linear": False}).fit(X, np.sin(X[:, 0]))
+            >>> kernel = fitted.kernel_
+            >>> str(kernel).partition("=")[0], kernel(X[:3], X).shape, bool((kernel.diag(X) > 0.1).all())
+            ('SquaredExponential(lengthscale', (3, 50), True)
+        """
+        check_is_fitted(self, "model_")
+        kernel = self.model_.kernel if isinstance(self.model_, StreamModel) else None
+        assert kernel is not None, "the models of the estimators have one"
+        return kernel
+
+    @property
     def hyperparameters_(self) -> dict[str, Array]:
         """See the class."""
         check_is_fitted(self, "model_")
-        return _hyperparameters(self.model_)
+        return {name: value.detach().cpu().numpy() for name, value in self.model_.hyperparameters().items()}
+
+    @property
+    def inducing_points_(self) -> Array:
+        """See the class.
+
+        Raises:
+            AttributeError: the model has none.
+        """
+        check_is_fitted(self, "model_")
+        return LearnedModel(self._name, self.model_).inducing_points
 
     def _build(self, target: Array) -> None:
         outputs = 1 if target.ndim == 1 else target.shape[1]
@@ -313,26 +349,6 @@ class RVMRegressor(StreamRegressor):
     ) -> None:
         self.basis, self.dictionary = basis, dictionary
         self.options, self.epochs, self.device, self.random_state = options, epochs, device, random_state
-
-
-def _hyperparameters(model: Any) -> dict[str, Array]:
-    """In the units of the columns; of models with one lengthscale a column."""
-    posterior, scale = model.posterior, model.outputs.scale
-    if hasattr(posterior, "search"):
-        found = posterior.search.hyper
-        length, height, noise = found.lengthscale, found.outputscale, found.noise
-    else:
-        part = posterior.hyper.kernel.parts[0]
-        if not hasattr(part, "log_lengthscale"):
-            return {}
-        length, height, noise = part.log_lengthscale, part.log_outputscale, posterior.hyper.log_noise
-    inputs = model.inputs.scale
-    values = {
-        "lengthscale": length.exp().to(inputs) * inputs,
-        "outputscale": height.exp().to(scale) * scale.square().mean(),
-        "noise": (0.5 * noise).exp().to(scale) * scale,
-    }
-    return {name: value.detach().cpu().numpy() for name, value in values.items()}
 
 
 def _seed(random_state: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -25,6 +26,7 @@ from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
 from streamgp_pipelines.forecasting.issued import drawn
 from streamgp_pipelines.forecasting.rolling import Plan, folds
+from streamgp_pipelines.learned import LearnedModel
 from streamgp_pipelines.learning.checkpointing import manifest
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.curves import Curves
@@ -174,7 +176,7 @@ class Forecaster(Shown):
         """Nothing was read yet."""
         self._reader: Reader | None = None
         self._learner, self._about = None, {}
-        self._curves = Curves()
+        self._curves, self._trace = Curves(), Curves()
         self._tail: pa.RecordBatch | None = None
         self._arrivals = Arrivals(TableMeta())
         self._kind: Kind = "polars"
@@ -523,6 +525,40 @@ class Forecaster(Shown):
 
     @property
     @checked
+    def model_(self) -> LearnedModel:
+        """What the model has learned: kernel, hyper-parameters, inducing points, evidence trace, posterior.
+
+        It is a copy with all rows learned, as a forecast sees it: looking changes nothing, and it stays as it is when
+        more rows are learned.
+
+        Raises:
+            StateError: nothing was fitted yet, or each series has a model of its own.
+
+        Example:
+            >>> import numpy as np, polars as pl
+            >>> x = np.random.default_rng(0).uniform(-3, 3, 300)
+            >>> rows = pl.DataFrame({"x": x, "y": np.sin(x)})
+            >>> fitted = Forecaster("y", inputs="x", time="row", model="svdgp", warmup=200).fit(rows)
+            >>> found = fitted.model_
+            >>> found.name, found.columns, found.inducing_points.shape[1]
+            ('svdgp', ('x',), 1)
+            >>> bool(1 < found.hyperparameters["lengthscale"][0] < 5), found.kernel([[0.0], [1.0]]).shape
+            (True, (2, 2))
+        """
+        view = self._view()
+        view.observe()
+        learner = view.learner
+        if learner.windows.spec.fleet:
+            raise StateError("each series has a model of its own", hint="learn the rows of one series")
+        if learner.warmup.done_at is None:
+            raise StateError(
+                f"the model is still in its warm-up ({learner.rows} rows): it has learned nothing yet",
+                hint="learn more rows, or with a shorter warmup=",
+            )
+        return LearnedModel(learner.recipe.model, learner.model, self._trace.get("evidence"), self.posterior)
+
+    @property
+    @checked
     def scores(self) -> dict[str, Any]:
         """Of every forecast so far whose truth has come: rmse, mae, mase, coverage by level, `steps`, ...
 
@@ -616,6 +652,8 @@ class Forecaster(Shown):
             if due.alarm is not None and bool(due.alarm.any()):
                 self._alarms = [pl.concat([*self._alarms, self._raised(due)]).tail(ALARMS)]
             add_point(self._curves, learner, step, count)
+            if step is not None and math.isfinite(step.loss):
+                self._trace.add(learner.rows, float(count), {"evidence": -step.loss})
             start += count
         self._tail = held.slice(start) if start < held.num_rows else None
 

@@ -52,6 +52,11 @@ def test_a_regressor_learns_goes_on_and_is_kept(one: Any) -> None:
     low, high = fitted.predict_quantiles(x[80:], [0.025, 0.975]).T
     assert np.mean((low < y[80:]) & (y[80:] < high)) > 0.85
     assert fitted.log_prob(x, y).shape == y.shape and fitted.sample_y(x[:5], 3).shape == (5, 3)
+    kernel, own = fitted.kernel_, fitted.hyperparameters_
+    assert {*own} == {*kernel.hyperparameters, "noise"} and type(kernel).__name__ not in repr(kernel)
+    assert "SquaredExponential(lengthscale=[" in repr(kernel) and kernel(x[:5], x).shape == (5, len(x))
+    np.testing.assert_allclose(np.diag(kernel(x)), kernel.diag(x))
+    assert hasattr(fitted, "inducing_points_") == isinstance(one, RVMRegressor | SVDGPRegressor)
     lengths = fitted.hyperparameters_["lengthscale"]
     assert lengths.shape == (2,) and 0.5 < lengths[0] < 10 < lengths[1]  # in the columns' units
     again = pickle.loads(pickle.dumps(fitted))
@@ -82,6 +87,9 @@ def test_what_does_not_fit_is_a_value_error() -> None:
         SVDGPRegressor(options={"bases": 3}).fit(x, y)
     with pytest.raises(NotFittedError):
         SVDGPRegressor().predict(x)
+    assert not hasattr(SVDGPRegressor(), "kernel_")
+    with pytest.raises(AttributeError, match="Fourier"):
+        QSGPRegressor(options={"features.size": 16}).fit(x, y).inducing_points_  # noqa: B018
 
 
 def test_quantiles_are_probabilities() -> None:
