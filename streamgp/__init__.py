@@ -46,9 +46,12 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         home = import_module(_HOME[name])
         return home.Forecaster.load if name == "load" else getattr(home, name)
+    if name == "sklearn":
+        return import_module("streamgp.sklearn")
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(f"{message}: {_ELSEWHERE[name]}" if name in _ELSEWHERE else message)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """What is public, and what every module has."""
+    return sorted({*__all__, "errors", "sklearn", *(name for name in globals() if name.startswith("__"))})

@@ -27,6 +27,7 @@ from streamgp.online.model import StreamModel
 from streamgp.online.winsorise import FAR
 from streamgp_pipelines.assembly import build_model, find_device
 from streamgp_pipelines.learned import LearnedModel
+from streamgp_pipelines.wording import in_python
 
 Array = NDArray[np.float64]
 
@@ -66,7 +67,7 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """
         x, target = self._rows(X, y, first=True)
         self._build(target)
-        with _as_value_error(), _apart():
+        with self._as_value_error(), _apart():
             epochs = self.epochs or self.model_.epochs_for(len(x))
             steps = list(self.model_.fit(self._windows(x), self._targets(target), epochs))
         self.elbo_trace_ = -np.array([step.loss for step in steps])
@@ -85,7 +86,7 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "model_"):
             return self.fit(X, y)
         x, target = self._rows(X, y, first=False)
-        with _as_value_error(), _apart():
+        with self._as_value_error(), _apart():
             self.model_.update(self._windows(x), self._targets(target))
         return self
 
@@ -165,7 +166,7 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         targets = ("y",) if outputs == 1 else tuple(f"y{at}" for at in range(outputs))
         inputs = tuple(f"x{at}" for at in range(self.n_features_in_))
         self._flat, shape = target.ndim == 1, Shape(targets, 1, 0, (*targets, *inputs), inputs)
-        with _as_value_error(), _apart():
+        with self._as_value_error(), _apart():
             given = {name: value for name in self._given if (value := getattr(self, name)) is not None}
             options = {**given, **(self.options or {})}
             self._built: tuple[Mapping[str, Json], Shape, int] = options, shape, _seed(self.random_state)
@@ -206,6 +207,15 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """As an array, without the column of the only target where y had none."""
         values = found.detach().cpu()
         return np.asarray((values.squeeze(column) if self._flat else values).numpy())
+
+    @contextmanager
+    def _as_value_error(self) -> Iterator[None]:
+        """What scikit-learn raises where data or options do not fit, in the words of this estimator."""
+        try:
+            yield
+        except StreamgpError as error:
+            text = f"{error.message}; {error.hint}" if error.hint else error.message
+            raise ValueError(in_python(text, type(self).__name__)) from error
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
@@ -360,12 +370,3 @@ def _apart() -> Iterator[None]:
     """Random numbers of torch that others draw stay as they were."""
     with torch.random.fork_rng():
         yield
-
-
-@contextmanager
-def _as_value_error() -> Iterator[None]:
-    """What scikit-learn raises where data or options do not fit."""
-    try:
-        yield
-    except StreamgpError as error:
-        raise ValueError(f"{error.message}; {error.hint}" if error.hint else error.message) from error

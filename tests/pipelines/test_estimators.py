@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from streamgp.errors import StreamgpWarning
 from streamgp.sklearn import ExactGPRegressor, QSGPRegressor, RVMRegressor, SVDGPRegressor
-from tests.words import naming
+from tests.words import names, naming
 
 SMALL = [
     ExactGPRegressor(random_state=0),
@@ -85,6 +85,17 @@ def test_what_does_not_fit_is_a_value_error() -> None:
         SVDGPRegressor(basis=-1).fit(x, y)
     with pytest.raises(ValueError, match="bases"):
         SVDGPRegressor(options={"bases": 3}).fit(x, y)
+    said = {
+        SVDGPRegressor(basis=-1): "basis:",
+        SVDGPRegressor(options={"bases": 3}): "options={",
+        SVDGPRegressor(encoder="lstm"): "encoder mlp",
+        ExactGPRegressor(rows=5): "SVDGPRegressor rows=20",
+        ExactGPRegressor(kernel="nope"): "kernel matern",
+    }
+    for one, words in said.items():
+        with pytest.raises(ValueError) as refused:
+            one.fit(x, y)
+        assert names(str(refused.value), words) and "--" not in str(refused.value), str(refused.value)
     with pytest.raises(NotFittedError):
         SVDGPRegressor().predict(x)
     assert not hasattr(SVDGPRegressor(), "kernel_")

@@ -242,7 +242,10 @@ def test_the_words_of_other_libraries_lead_to_ours() -> None:
         streamgp.train  # noqa: B018
     with pytest.raises(AttributeError, match="n_windows"):
         streamgp.cross_validation  # noqa: B018
-    assert {"Forecaster", "load", "compare", "fit_stream", "StreamgpWarning"} <= set(dir(streamgp))
+    shown = {name for name in dir(streamgp) if not name.startswith("_")}
+    assert shown == {*streamgp.__all__, "errors", "sklearn"} and all(hasattr(streamgp, name) for name in shown)
+    estimators = {name for name in dir(streamgp.sklearn) if not name.startswith("_")}
+    assert estimators == set(streamgp.sklearn.__all__) and all("Regressor" in name for name in estimators)
 
 
 def test_a_forecaster_shows_what_it_is(tmp_path: Path) -> None:
