@@ -1,7 +1,8 @@
 """Gaussian processes on streams: online learning, calibrated forecasts, resumable state.
 
-`Forecaster` learns from data frames as they come; `load` reads a saved one. `fit_stream` trains on a table that
-`streamgp ingest` made, and `compare` scores models on one side by side. They are imported when they are first used.
+`Forecaster` learns from data frames as they come (`fit`, `update`, `predict`, `cross_validation`); `load` reads a saved
+one. `fit_stream` trains on a table that `streamgp ingest` made, and `compare` scores models on one side by side. They
+are imported when they are first used.
 """
 
 from __future__ import annotations

@@ -60,6 +60,9 @@ class Forecaster(Shown):
     same numbers as `streamgp train --online` on a table of them, however they are cut into frames; only what is found
     from the first rows (the warm-up, `season="auto"`) is found from the first frame.
 
+    `fit`, `update` and `predict` learn rows in the order of their times; `learn`, `learn_one` and `forecast` are the
+    same in the order of the frames. `cross_validation` forecasts from several cutoffs, `model_` has what was learned.
+
     Args:
         target: column or columns to forecast; default: y.
         horizon: steps ahead.
