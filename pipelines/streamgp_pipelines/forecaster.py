@@ -387,7 +387,7 @@ class Forecaster(Shown):
             view = fresh._view()
             view.observe()
             windows = view.learner.windows
-            asked = fold.known(windows) if view.spec.known or not view.spec.lags else None
+            asked = fold.known(windows, h) if view.spec.known or not view.spec.lags else None
             if asked is not None and not asked.num_rows:
                 continue  # no series has a future here
             steps, future = h if view.spec.lags else None, fresh._future(asked, view, None)

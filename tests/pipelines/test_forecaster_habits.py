@@ -156,6 +156,17 @@ def test_series_may_begin_late_end_early_and_have_gaps() -> None:
         assert found.filter(unique_id="b")["ds"].max() <= at.filter(unique_id="b", hour=293)["t"].item()
 
 
+def test_series_of_unequal_intervals_are_counted_each_by_itself() -> None:
+    """Where rows are counted, the next ones of a series may be far, and so may its known inputs."""
+    data = frame_of(390, ("a", "b"))
+    rare = pl.concat([data.filter(unique_id="a"), data.filter(unique_id="b").gather_every(3)])
+    for known, count in (((), 7), ("k", 6)):  # at the last cutoff b has one row more, which is not all of a window
+        found = forecaster(every=None, known=known).cross_validation(rare, n_windows=3, step_size=9)
+        assert dict(found.group_by("unique_id").len().iter_rows()) == {"a": 9, "b": count}
+        truth = found.join(rare, left_on=["unique_id", "ds"], right_on=["unique_id", "t"], how="left")
+        assert (truth["y"] == truth["y_right"]).all() and truth["y_right"].null_count() == 0
+
+
 def test_rows_without_a_clock_and_without_lags_are_cut_by_their_number() -> None:
     generator = np.random.default_rng(0)
     x = generator.uniform(-3, 3, 300)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgp.errors import DataError, UsageError
-from streamgp.windows.calendar import Floats, Ints
+from streamgp.windows.calendar import Bools, Floats, Ints
 from streamgp.windows.paths import rows_ahead
 from streamgp.windows.rows import numbers
 from streamgp.windows.windows import Windows, WindowSpec
@@ -99,28 +99,25 @@ class Fold(NamedTuple):
 
     Attributes:
         fresh: the rows from the cutoff before to this one, as the user gave them.
-        ahead: those of the h steps after it; and `read`, as they are read.
-        later: all rows after it, as they are read: where rows are counted, the next ones of a series may be far.
-        place: (N,) where the rows ahead stand, and `newest`: the last row before them.
+        given: those of the h steps after it, or all of them: where rows are counted, the next of a series may be far.
+        read: the same, as they are read.
+        place: (N,) where these stand, and `newest`: the last row before them.
     """
 
     fresh: pa.Table
-    ahead: pa.Table
+    given: pa.Table
     read: pa.RecordBatch
-    later: pa.RecordBatch
     place: Ints
     newest: int
 
-    def known(self, windows: Windows) -> pa.Table:
+    def known(self, windows: Windows, h: int) -> pa.Table:
         """The rows ahead of series that were learned and whose known inputs have all values: what a user would know."""
         spec = windows.spec
-        names = _series(self.read, windows)
-        if spec.lags:
-            inputs = self._ahead(windows, spec.horizon)[..., len(spec.columns) - len(spec.known) :]
-            whole = [name for name, values in zip(windows.names, inputs, strict=True) if not np.isnan(values).any()]
-            return self.ahead.filter(pa.array(np.isin(names, whole)))
-        values = numbers(self.read, spec.columns[len(spec.targets) :])
-        return self.ahead.filter(pa.array(np.isin(names, windows.names) & ~np.isnan(values).any(1)))
+        if not spec.lags:
+            return self.given.filter(pa.array(self._asked(windows, h)))
+        inputs = self._ahead(windows, spec.horizon)[..., len(spec.columns) - len(spec.known) :]
+        whole = [name for name, values in zip(windows.names, inputs, strict=True) if not np.isnan(values).any()]
+        return self.given.filter(pa.array(np.isin(_series(self.read, windows), whole)))
 
     def scored(self, forecast: pl.DataFrame, windows: Windows, moments: Moments, h: int) -> pl.DataFrame:
         """A forecast of this cutoff beside its truths; steps without one are left out.
@@ -146,19 +143,25 @@ class Fold(NamedTuple):
         spec, names, outputs = windows.spec, windows.names, len(windows.spec.targets)
         if spec.lags:
             values = self._ahead(windows, h)[..., :outputs].reshape(-1, outputs)
-            return _long(
-                {"unique_id": np.repeat(names, h), "step": np.tile(np.arange(1, h + 1), len(names))}, values, spec
-            )
-        values, series = numbers(self.read, spec.columns), _series(self.read, windows)
-        kept = np.isin(series, names) & ~np.isnan(values[:, outputs:]).any(1)
-        long = _long({"unique_id": series[kept], "ds": self.place[kept]}, values[kept, :outputs], spec)
+            steps = np.tile(np.arange(1, h + 1), len(names))
+            return _long({"unique_id": np.repeat(names, h), "step": steps}, values, spec)
+        values, series, kept = numbers(self.read, spec.targets), _series(self.read, windows), self._asked(windows, h)
+        long = _long({"unique_id": series[kept], "ds": self.place[kept]}, values[kept], spec)
         keys = [name for name in ("unique_id", "target") if name in long.columns]
         return long.with_columns(step=pl.int_range(1, pl.len() + 1).over(keys))
 
+    def _asked(self, windows: Windows, h: int) -> Bools:
+        """(N,) without lags, which rows are asked about: the next h of each series that was learned, if inputs are
+        known."""
+        spec, series = windows.spec, _series(self.read, windows)
+        inputs = numbers(self.read, spec.columns[len(spec.targets) :])
+        number = pl.DataFrame({"series": pl.Series(series.tolist())}).select(pl.int_range(pl.len()).over("series"))
+        return np.isin(series, windows.names) & ~np.isnan(inputs).any(1) & (number.to_series().to_numpy() < h)
+
     def _ahead(self, windows: Windows, steps: int) -> Floats:
         """(S, K, C) the next K steps of each series that was learned, NaN where there is none."""
-        seen = np.isin(_series(self.later, windows), windows.names)
-        return rows_ahead(windows, self.later.filter(pa.array(seen)), steps)
+        seen = np.isin(_series(self.read, windows), windows.names)
+        return rows_ahead(windows, self.read.filter(pa.array(seen)), steps)
 
 
 def folds(given: pa.Table, read: pa.Table, place: Ints, meta: TableMeta, plan: Plan) -> Iterator[Fold]:
@@ -177,10 +180,9 @@ def folds(given: pa.Table, read: pa.Table, place: Ints, meta: TableMeta, plan: P
     given, read, place = given.take(order), read.take(order), place[order]
     start, counted = 0, meta.time is not None and meta.every_ns is None and meta.series is not None
     for end, last in plan.ends(steps_of(place, meta)):
-        ahead = read.slice(end, last - end)
-        later = read.slice(end) if counted else ahead
-        fresh, given_ahead = given.slice(start, end - start), given.slice(end, last - end)
-        yield Fold(fresh, given_ahead, _batch(ahead), _batch(later), place[end:last], int(place[end - 1]))
+        stop = len(place) if counted else last
+        fresh, ahead = given.slice(start, end - start), given.slice(end, stop - end)
+        yield Fold(fresh, ahead, _batch(read.slice(end, stop - end)), place[end:stop], int(place[end - 1]))
         start = end
 
 
@@ -188,7 +190,11 @@ def _series(rows: pa.RecordBatch, windows: Windows) -> Texts:
     """(N,) the series of each row."""
     if windows.spec.series is None:
         return np.full(rows.num_rows, windows.names[0], object)
-    return np.array([str(name) for name in rows.column(windows.spec.series).to_pylist()], object)
+    column = rows.column(windows.spec.series)
+    column = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode(null_encoding="encode")
+    names = np.array([str(name) for name in column.dictionary.to_pylist()], object)
+    found: Texts = names[column.indices.to_numpy(zero_copy_only=False)]
+    return found
 
 
 def _batch(rows: pa.Table) -> pa.RecordBatch:
