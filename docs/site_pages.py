@@ -27,7 +27,8 @@ ELSEWHERE = {  # file of the repository -> page of the site
     "data/README.md": "data.md",
 }
 REFERENCE = {  # title -> packages and modules, in the order of the navigation
-    "Python API": ("streamgp_pipelines.forecaster", "streamgp_pipelines"),
+    "Python API": ("streamgp_pipelines.forecaster", "streamgp_pipelines.learned", "streamgp_pipelines"),
+    "scikit-learn estimators": ("streamgp_pipelines.estimators",),
     "Contracts": ("streamgp.base", "streamgp.errors", "streamgp.registry"),
     "Models": ("streamgp.models",),
     "Models on a stream": ("streamgp.online",),

@@ -1,7 +1,8 @@
 """Gaussian processes on streams: online learning, calibrated forecasts, resumable state.
 
-`Forecaster` learns from data frames as they come; `load` reads a saved one. `fit_stream` trains on a table that
-`streamgp ingest` made, and `compare` scores models on one side by side. They are imported when they are first used.
+`Forecaster` learns from data frames as they come (`fit`, `update`, `predict`, `cross_validation`); `load` reads a saved
+one. `fit_stream` trains on a table that `streamgp ingest` made, and `compare` scores models on one side by side. They
+are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -28,12 +29,16 @@ _HOME = {
 }
 """Where a name of the face lives: it is imported when it is first used, as the library itself needs no pipelines."""
 _ELSEWHERE = {
+    **dict.fromkeys(("train", "fit"), "Forecaster('y').fit(frame) learns a data frame, fit_stream(table, 'y') a table"),
+    **dict.fromkeys(("forecast", "predict"), "it is a method: Forecaster('y', horizon=24).fit(frame).predict(h=24)"),
     **dict.fromkeys(
-        ("train", "fit"), "Forecaster('y').learn(frame) learns a data frame, fit_stream(table, 'y') a table"
+        ("StreamGP", "Streamgp", "Model", "StreamForecaster", "forecaster", "StatsForecast", "NeuralForecast"),
+        "the class is Forecaster",
     ),
-    **dict.fromkeys(("forecast", "predict"), "it is a method: Forecaster('y', horizon=24).learn(frame).forecast()"),
-    **dict.fromkeys(("StreamGP", "Streamgp", "Model", "StreamForecaster", "forecaster"), "the class is Forecaster"),
-    **dict.fromkeys(("cross_validation", "backtest", "evaluate"), "compare scores models; a Forecaster has scores"),
+    **dict.fromkeys(
+        ("cross_validation", "backtest", "evaluate"),
+        "Forecaster('y', horizon=24).cross_validation(frame, n_windows=5) is a method; compare scores models",
+    ),
     "ingest": "the command `streamgp ingest` makes tables; a Forecaster learns data frames without one",
 }
 
@@ -42,9 +47,12 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         home = import_module(_HOME[name])
         return home.Forecaster.load if name == "load" else getattr(home, name)
+    if name == "sklearn":
+        return import_module("streamgp.sklearn")
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(f"{message}: {_ELSEWHERE[name]}" if name in _ELSEWHERE else message)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """What is public, and what every module has."""
+    return sorted({*__all__, "errors", "sklearn", *(name for name in globals() if name.startswith("__"))})

@@ -217,6 +217,14 @@ class Model(nn.Module, ABC):
         """(H,) weights by step ahead, means over targets, of the experts that the model mixes; none by default."""
         return {}
 
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """What it has estimated beside its weights, by name, in the units of the columns; nothing by default."""
+        return {}
+
+    def inner_models(self) -> dict[str, Model]:
+        """The models that it is made of, by name; none by default."""
+        return {}
+
     @abstractmethod
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Everything the next prediction and the next update depend on, random state included."""

@@ -20,7 +20,7 @@ import polars as pl
 
 import streamgp
 
-data = pl.read_csv(files("streamgp_pipelines") / "recipes" / "elecdemand.csv", try_parse_dates=True)
+data = pl.read_csv(str(files("streamgp_pipelines") / "recipes" / "elecdemand.csv"), try_parse_dates=True)
 rows = data.head(48 * 100).with_columns(pl.col("timestamp").dt.convert_time_zone("Australia/Brisbane"))
 rows.head(3)
 

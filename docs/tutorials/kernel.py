@@ -137,13 +137,19 @@ check_kernel(lambda dims: hinges.build(hinges.Config(), dims))
 # from the temperature of the same hour.
 
 # %%
-options = {"lags": 0, "known": "outside_c", "directory": "compared"}
 exact = {"rows": 600, "evidence_rows": 300}
 kernels = {"built_in": "squared_exponential", "hinges": "mine.hinges"}
-settings = {f"{name}.kernel": kernel for name, kernel in kernels.items()}
+settings: dict[str, str | int] = {f"{name}.kernel": kernel for name, kernel in kernels.items()}
 settings |= {f"{name}.{option}": value for name in kernels for option, value in exact.items()}
 found = streamgp.compare(
-    rows, "power_kw", ("linear", "built_in=exact", "hinges=exact"), every="1h", set=settings, **options
+    rows,
+    "power_kw",
+    ("linear", "built_in=exact", "hinges=exact"),
+    known="outside_c",
+    lags=0,
+    every="1h",
+    set=settings,
+    directory="compared",
 )
 scores = found.scores.filter(by="all").sort("rmse", descending=True)
 scores.select("model", "rmse", "calibrated_crps", "coverage_95", "width_95").with_columns(pl.selectors.float().round(3))
@@ -171,7 +177,7 @@ for name, kernel in kernels.items():
     asked = pl.DataFrame({"ds": times[24 * 60 : 24 * 60 + len(grid)], "outside_c": grid})
     plt.plot(grid, forecaster.posterior(asked)["mean"], label=name)
 plt.plot(grid, 20 + 2 * np.maximum(15 - grid, 0) + 3 * np.maximum(grid - 23, 0), "k:", label="truth")
-plt.axvline(float(rows["outside_c"][: 24 * 60].min()), color="grey", linewidth=1)
+plt.axvline(outside[: 24 * 60].min(), color="grey", linewidth=1)
 plt.xlabel("outside, °C; left of the line nothing was seen")
 plt.ylabel("power, kW")
 plt.legend()

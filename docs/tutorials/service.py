@@ -17,12 +17,13 @@ import json
 import subprocess
 import time
 from importlib.resources import files
+from typing import Any
 from urllib.request import Request, urlopen
 
 import matplotlib.pyplot as plt
 import polars as pl
 
-data = pl.read_csv(files("streamgp_pipelines") / "recipes" / "elecdemand.csv").head(48 * 70)
+data = pl.read_csv(str(files("streamgp_pipelines") / "recipes" / "elecdemand.csv")).head(48 * 70)
 past, day = data.head(-48), data.tail(48)
 past.select("timestamp", "demand_gw").write_csv("demand.csv")
 
@@ -51,10 +52,11 @@ service = subprocess.Popen(
      "--tracking-uri", "sqlite:///mlflow.db", "--port", "0", "--json"],
     stdout=subprocess.PIPE, text=True,
 )  # fmt: skip
+assert service.stdout is not None
 url = json.loads(service.stdout.readline())["url"]
 
 
-def ask(path: str, rows: list | None = None) -> dict:
+def ask(path: str, rows: list[dict[str, Any]] | None = None) -> Any:
     """GET, or POST rows as JSON."""
     body = None if rows is None else json.dumps({"rows": rows}).encode()
     with urlopen(Request(url + path, body, {"Content-Type": "application/json"})) as answer:
@@ -63,7 +65,7 @@ def ask(path: str, rows: list | None = None) -> dict:
 
 def learned() -> int:
     """Rows that the answers know of."""
-    return ask("/models")[0]["learned_rows"]
+    return int(ask("/models")[0]["learned_rows"])
 
 
 while learned() < past.height:

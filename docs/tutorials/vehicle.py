@@ -99,11 +99,11 @@ pl.DataFrame(
 # learned in micro-batches, but a forecast always starts from the newest row.
 
 # %%
-live = []
+steps = []
 for row in rows.tail(60).iter_rows(named=True):
-    live.append(best.predict_one() | {"truth": row["speed_km_h"]})
+    steps.append(best.predict_one() | {"truth": row["speed_km_h"]})
     best.learn_one(row)
-live = pl.DataFrame(live)
+live = pl.DataFrame(steps)
 inside = live.filter(pl.col("truth").is_between("linear-lo-95", "linear-hi-95"))
 f"{len(inside)} of {len(live)} truths were inside the 95 % band"
 

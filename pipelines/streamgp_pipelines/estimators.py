@@ -22,9 +22,12 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape
 from streamgp.errors import StreamgpError, StreamgpWarning
+from streamgp.online.column_kernel import ColumnKernel
 from streamgp.online.model import StreamModel
 from streamgp.online.winsorise import FAR
 from streamgp_pipelines.assembly import build_model, find_device
+from streamgp_pipelines.learned import LearnedModel
+from streamgp_pipelines.wording import in_python
 
 Array = NDArray[np.float64]
 
@@ -38,8 +41,12 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         n_features_in_: F. feature_names_in_: of a data frame's columns.
         model_: the model, a `streamgp.base.Model`: posterior, inducing points and all.
-        hyperparameters_: lengthscale (F,) in the units of the columns of X, outputscale () in those of y squared, noise
-            (T,) standard deviations in those of y; empty where the model has others.
+        kernel_: the prior covariance of the function, in the units of the columns; it prints its hyper-parameters, and
+            kernel_(X, Z) -> (N, M) are covariances.
+        hyperparameters_: those of the kernel, such as lengthscale (F,) in the units of the columns of X and outputscale
+            () in those of y squared; noise (T,) standard deviations in those of y.
+        inducing_points_: (M, F) in the units of the columns, of `SVDGPRegressor`; of `RVMRegressor` its relevance
+            vectors. The others have none.
         elbo_trace_: (E,) objective a row after each epoch of `fit`: log evidence, or the bound on it, of standardised
             targets.
     """
@@ -60,7 +67,7 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """
         x, target = self._rows(X, y, first=True)
         self._build(target)
-        with _as_value_error(), _apart():
+        with self._as_value_error(), _apart():
             epochs = self.epochs or self.model_.epochs_for(len(x))
             steps = list(self.model_.fit(self._windows(x), self._targets(target), epochs))
         self.elbo_trace_ = -np.array([step.loss for step in steps])
@@ -79,7 +86,7 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "model_"):
             return self.fit(X, y)
         x, target = self._rows(X, y, first=False)
-        with _as_value_error(), _apart():
+        with self._as_value_error(), _apart():
             self.model_.update(self._windows(x), self._targets(target))
         return self
 
@@ -119,17 +126,47 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self._out(self.model_.predict(self._windows(x)).log_prob(self._targets(target)))
 
     @property
+    def kernel_(self) -> ColumnKernel:
+        """See the class.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: nothing was learned.
+
+        Example:
+            >>> from streamgp.sklearn import ExactGPRegressor
+            >>> X = np.linspace(0, 6, 50)[:, None]
+            >>> fitted = ExactGPRegressor(random_state=0, options={"linear": False}).fit(X, np.sin(X[:, 0]))
+            >>> kernel = fitted.kernel_
+            >>> str(kernel).partition("=")[0], kernel(X[:3], X).shape, bool((kernel.diag(X) > 0.1).all())
+            ('SquaredExponential(lengthscale', (3, 50), True)
+        """
+        check_is_fitted(self, "model_")
+        kernel = self.model_.kernel if isinstance(self.model_, StreamModel) else None
+        assert kernel is not None, "the models of the estimators have one"
+        return kernel
+
+    @property
     def hyperparameters_(self) -> dict[str, Array]:
         """See the class."""
         check_is_fitted(self, "model_")
-        return _hyperparameters(self.model_)
+        return {name: value.detach().cpu().numpy() for name, value in self.model_.hyperparameters().items()}
+
+    @property
+    def inducing_points_(self) -> Array:
+        """See the class.
+
+        Raises:
+            AttributeError: the model has none.
+        """
+        check_is_fitted(self, "model_")
+        return LearnedModel(self._name, self.model_).inducing_points
 
     def _build(self, target: Array) -> None:
         outputs = 1 if target.ndim == 1 else target.shape[1]
         targets = ("y",) if outputs == 1 else tuple(f"y{at}" for at in range(outputs))
         inputs = tuple(f"x{at}" for at in range(self.n_features_in_))
         self._flat, shape = target.ndim == 1, Shape(targets, 1, 0, (*targets, *inputs), inputs)
-        with _as_value_error(), _apart():
+        with self._as_value_error(), _apart():
             given = {name: value for name in self._given if (value := getattr(self, name)) is not None}
             options = {**given, **(self.options or {})}
             self._built: tuple[Mapping[str, Json], Shape, int] = options, shape, _seed(self.random_state)
@@ -170,6 +207,15 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """As an array, without the column of the only target where y had none."""
         values = found.detach().cpu()
         return np.asarray((values.squeeze(column) if self._flat else values).numpy())
+
+    @contextmanager
+    def _as_value_error(self) -> Iterator[None]:
+        """What scikit-learn raises where data or options do not fit, in the words of this estimator."""
+        try:
+            yield
+        except StreamgpError as error:
+            text = f"{error.message}; {error.hint}" if error.hint else error.message
+            raise ValueError(in_python(text, type(self).__name__)) from error
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
@@ -315,26 +361,6 @@ class RVMRegressor(StreamRegressor):
         self.options, self.epochs, self.device, self.random_state = options, epochs, device, random_state
 
 
-def _hyperparameters(model: Any) -> dict[str, Array]:
-    """In the units of the columns; of models with one lengthscale a column."""
-    posterior, scale = model.posterior, model.outputs.scale
-    if hasattr(posterior, "search"):
-        found = posterior.search.hyper
-        length, height, noise = found.lengthscale, found.outputscale, found.noise
-    else:
-        part = posterior.hyper.kernel.parts[0]
-        if not hasattr(part, "log_lengthscale"):
-            return {}
-        length, height, noise = part.log_lengthscale, part.log_outputscale, posterior.hyper.log_noise
-    inputs = model.inputs.scale
-    values = {
-        "lengthscale": length.exp().to(inputs) * inputs,
-        "outputscale": height.exp().to(scale) * scale.square().mean(),
-        "noise": (0.5 * noise).exp().to(scale) * scale,
-    }
-    return {name: value.detach().cpu().numpy() for name, value in values.items()}
-
-
 def _seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
@@ -344,12 +370,3 @@ def _apart() -> Iterator[None]:
     """Random numbers of torch that others draw stay as they were."""
     with torch.random.fork_rng():
         yield
-
-
-@contextmanager
-def _as_value_error() -> Iterator[None]:
-    """What scikit-learn raises where data or options do not fit."""
-    try:
-        yield
-    except StreamgpError as error:
-        raise ValueError(f"{error.message}; {error.hint}" if error.hint else error.message) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from streamgp import registry
 from streamgp.base import Due, Json
-from streamgp.errors import StateError, UsageError
+from streamgp.errors import DataError, StateError, UsageError
 from streamgp_data import checkpoint
 from streamgp_data.batches import together
 from streamgp_data.checkpoint import Saved
@@ -24,6 +25,8 @@ from streamgp_pipelines.config import AUTO, TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
 from streamgp_pipelines.forecasting.issued import drawn
+from streamgp_pipelines.forecasting.rolling import Plan, folds
+from streamgp_pipelines.learned import LearnedModel
 from streamgp_pipelines.learning.checkpointing import manifest
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.curves import Curves
@@ -37,7 +40,7 @@ from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, as_polars, 
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import several
 from streamgp_pipelines.options import OptionValue
-from streamgp_pipelines.ordering import Arrivals
+from streamgp_pipelines.ordering import Arrivals, in_order, places
 from streamgp_pipelines.showing import Shown
 from streamgp_pipelines.training.summary import add_point
 from streamgp_pipelines.wording import Told, checked, in_python
@@ -56,6 +59,9 @@ class Forecaster(Shown):
     Every row is forecast before it is learned, so that `scores` are honest. The same rows in the same order give the
     same numbers as `streamgp train --online` on a table of them, however they are cut into frames; only what is found
     from the first rows (the warm-up, `season="auto"`) is found from the first frame.
+
+    `fit`, `update` and `predict` learn rows in the order of their times; `learn`, `learn_one` and `forecast` are the
+    same in the order of the frames. `cross_validation` forecasts from several cutoffs, `model_` has what was learned.
 
     Args:
         target: column or columns to forecast; default: y.
@@ -167,9 +173,13 @@ class Forecaster(Shown):
         self._columns = {"time": one, "series": series, "every": every, "timezone": timezone}
         self._columns |= {"tolerance": tolerance, "time_format": time_format, "lateness": lateness}
         self._columns |= {"duplicates": duplicates} if duplicates != "first" else {}
+        self._start()
+
+    def _start(self) -> None:
+        """Nothing was read yet."""
         self._reader: Reader | None = None
         self._learner, self._about = None, {}
-        self._curves = Curves()
+        self._curves, self._trace = Curves(), Curves()
         self._tail: pa.RecordBatch | None = None
         self._arrivals = Arrivals(TableMeta())
         self._kind: Kind = "polars"
@@ -220,14 +230,22 @@ class Forecaster(Shown):
             SchemaError: a column is missing or of another kind than in the first frame.
             DataError: a cell cannot be read, or most rows of the frame are late. Nothing of it was learned then.
         """
+        self._read(frame)
+        return self
+
+    def _read(self, frame: Frame, sort: bool = False) -> None:
+        """Learn the rows of a frame, in the order of their times where they are sorted."""
         rows, self._kind = as_arrow(frame)
         self._ahead = None
-        fresh = self._begin(rows) if self._reader is None else self._take(self._reader.read(rows))
+        if self._reader is None:
+            fresh = self._begin(rows, sort)
+        else:
+            read = self._reader.read(rows)
+            fresh = self._take(in_order(read, self._reader.meta) if sort else read)
         out = self._arrivals.release(fresh, self._names()) if fresh.num_rows else None
         if out is not None:
             self._advance(pa.Table.from_batches([out]))
         self._told(self._noted())
-        return self
 
     @checked
     def learn_one(self, row: Mapping[str, Any]) -> Self:
@@ -235,6 +253,151 @@ class Forecaster(Shown):
         if not isinstance(row, Mapping):
             raise UsageError(f"a {type(row).__name__} is no row", hint="give a mapping of columns to values")
         return self.learn({name: [value] for name, value in row.items()})
+
+    @checked
+    def fit(self, df: Frame) -> Self:
+        """Learn a frame from the beginning: what was learned before is forgotten, as by `fit` of scikit-learn.
+
+        Rows are learned in the order of their times, so that the series of a panel may follow one another, as Nixtla
+        has them; `learn` takes the order of the frame, and goes on. Where the frame cannot be learned, nothing changes.
+
+        Args:
+            df: as `frame` of `learn`.
+
+        Raises:
+            StateError: the forecaster was loaded: its options are not known.
+            SchemaError, DataError, UsageError: as `learn`.
+
+        Example:
+            >>> import numpy as np, pandas as pd
+            >>> hours = pd.date_range("2024-01-01", periods=720, freq="h")
+            >>> df = pd.DataFrame({"unique_id": "a", "ds": hours, "y": 10 + np.sin(np.arange(720) / 24 * 2 * np.pi)})
+            >>> made = Forecaster("y", horizon=24, season=24, every="1h", model="linear")
+            >>> made.fit(df[:600]).update(df[600:]).predict(h=6)["linear"].round(1).tolist()
+            [10.0, 10.3, 10.5, 10.7, 10.9, 11.0]
+        """
+        fresh = self._anew()
+        fresh._read(df, sort=True)
+        vars(self).update(vars(fresh))
+        return self
+
+    @checked
+    def update(self, df: Frame) -> Self:
+        """Learn the rows of a frame that follow those before, in the order of their times; the first ones as `fit`.
+
+        Args:
+            df: as `frame` of `learn`.
+
+        Raises:
+            SchemaError, DataError, UsageError: as `learn`.
+        """
+        self._read(df, sort=True)
+        return self
+
+    @checked
+    def predict(
+        self,
+        h: int | None = None,
+        future: Frame | None = None,
+        levels: Sequence[float] | float | None = None,
+        quantiles: Sequence[float] | float | None = None,
+    ) -> Any:
+        """`forecast`: the next h steps of every series, one row a series and step.
+
+        The columns are those of `forecast`, which are Nixtla's: unique_id, ds, then the model's name with the point
+        forecast and MODEL-lo-95, MODEL-hi-95 with the band of each level; beside them cutoff, the time of the newest
+        row, MODEL-std and MODEL-std-latent.
+
+        Args:
+            h: steps, at most the `horizon` that the forecaster was made with, which is the default.
+            future, levels, quantiles: as of `forecast`.
+
+        Raises:
+            UsageError: h is beyond the horizon.
+            StateError, DataError: as `forecast`.
+        """
+        self._ready()
+        if h is not None:
+            self._check_steps(h)
+        return self.forecast(h, future, levels, quantiles)
+
+    @checked
+    def cross_validation(
+        self,
+        df: Frame,
+        h: int | None = None,
+        n_windows: int = 1,
+        step_size: int | None = None,
+        levels: Sequence[float] | float | None = None,
+        quantiles: Sequence[float] | float | None = None,
+    ) -> Any:
+        """Forecasts from several cutoffs of a frame beside their truths: rolling-origin evaluation (Tashman 2000).
+
+        The last cutoff is h steps before the newest row, each other one `step_size` steps before the next. At a cutoff
+        the model has learned the rows up to it and no other, as after `fit` of these. The frame is learned once,
+        whatever the number of windows: what the first rows decide, such as the warm-up or `season="auto"`, is decided
+        by the rows up to the first cutoff. The forecaster itself does not change: another one with its options is
+        fitted.
+
+        Args:
+            df: as `frame` of `learn`.
+            h: steps ahead, at most the `horizon` of the forecaster, which is the default; of a regression without lags
+                rows, any number of them.
+            n_windows: cutoffs.
+            step_size: steps from one cutoff to the next; default: h.
+            levels, quantiles: as of `forecast`.
+
+        Returns:
+            unique_id, ds, cutoff, step, [target,] y and the forecast columns, one row a series, cutoff and step, as a
+            frame of the kind that was given. Steps whose truth is not in the frame are left out.
+
+        Raises:
+            UsageError: h is beyond the horizon, or less than it where inputs are known, which a window has of every
+                step; or a number is less than 1.
+            DataError: there are fewer steps than the windows need.
+            StateError: the first window comes before the end of the warm-up, or the forecaster was loaded.
+            SchemaError: as `learn`.
+
+        Example:
+            >>> import numpy as np, pandas as pd
+            >>> hours = pd.date_range("2024-01-01", periods=720, freq="h")
+            >>> df = pd.DataFrame({"ds": hours, "y": 10 + np.sin(np.arange(720) / 24 * 2 * np.pi)})
+            >>> made = Forecaster("y", horizon=24, season=24, every="1h", model="linear")
+            >>> found = made.cross_validation(df, h=12, n_windows=5, step_size=24)
+            >>> len(found), bool((found["y"] - found["linear"]).abs().mean() < 0.1), made
+            (60, True, Forecaster('y', horizon=24, season=24, every='1h', model='linear'): no rows yet)
+        """
+        fresh = self._anew()
+        given, kind = as_arrow(df)
+        reader = Reader(given, **self._columns)
+        h = fresh._horizon if h is None else h
+        plan = Plan(h, n_windows, h if step_size is None else step_size)
+        assert fresh._config is not None
+        lags = fresh._config.lags if reader.meta.time is None or fresh._config.lags is not None else 1
+        if lags:
+            fresh._check_steps(h)
+            if fresh._config.known and h < fresh._horizon:
+                raise UsageError(
+                    f"h={h} with known inputs: a window has those of all horizon={fresh._horizon} steps",
+                    hint=f"use h={fresh._horizon}, or a Forecaster with horizon={h}",
+                )
+        parts = []
+        for fold in folds(given, reader.rows, places(reader.rows, reader.meta), reader.meta, plan):
+            fresh.learn(fold.fresh)
+            view = fresh._view()
+            view.observe()
+            windows = view.learner.windows
+            asked = fold.known(windows, h) if view.spec.known or not view.spec.lags else None
+            if asked is not None and not asked.num_rows:
+                continue  # no series has a future here
+            steps, future = h if view.spec.lags else None, fresh._future(asked, view, None)
+            found = view.forecast(steps, several(levels), future, several(quantiles))
+            fresh._told(found.warnings)
+            parts.append(fold.scored(found.frame, windows, view.moments, h))
+        if not parts:
+            raise DataError("no series of the data frame has rows on both sides of a cutoff", hint="give more rows")
+        keys = [name for name in ("unique_id", "cutoff", "step", "target", "ds") if name in parts[0].columns]
+        return back(pl.concat(parts).unique(keys, keep="first", maintain_order=True), kind)
 
     @checked
     def forecast(
@@ -365,6 +528,40 @@ class Forecaster(Shown):
 
     @property
     @checked
+    def model_(self) -> LearnedModel:
+        """What the model has learned: kernel, hyper-parameters, inducing points, evidence trace, posterior.
+
+        It is a copy with all rows learned, as a forecast sees it: looking changes nothing, and it stays as it is when
+        more rows are learned.
+
+        Raises:
+            StateError: nothing was fitted yet, or each series has a model of its own.
+
+        Example:
+            >>> import numpy as np, polars as pl
+            >>> x = np.random.default_rng(0).uniform(-3, 3, 300)
+            >>> rows = pl.DataFrame({"x": x, "y": np.sin(x)})
+            >>> fitted = Forecaster("y", inputs="x", time="row", model="svdgp", warmup=200).fit(rows)
+            >>> found = fitted.model_
+            >>> found.name, found.columns, found.inducing_points.shape[1]
+            ('svdgp', ('x',), 1)
+            >>> bool(1 < found.hyperparameters["lengthscale"][0] < 5), found.kernel([[0.0], [1.0]]).shape
+            (True, (2, 2))
+        """
+        view = self._view()
+        view.observe()
+        learner = view.learner
+        if learner.windows.spec.fleet:
+            raise StateError("each series has a model of its own", hint="learn the rows of one series")
+        if learner.warmup.done_at is None:
+            raise StateError(
+                f"the model is still in its warm-up ({learner.rows} rows): it has learned nothing yet",
+                hint="learn more rows, or with a shorter warmup=",
+            )
+        return LearnedModel(learner.recipe.model, learner.model, self._trace.get("evidence"), self.posterior)
+
+    @property
+    @checked
     def scores(self) -> dict[str, Any]:
         """Of every forecast so far whose truth has come: rmse, mae, mase, coverage by level, `steps`, ...
 
@@ -419,17 +616,17 @@ class Forecaster(Shown):
         checkpoint.write(Path(path), learner.rows, parts, self._about | rows, shards=learner.shards())
         return Path(path)
 
-    def _begin(self, rows: pa.Table) -> pa.RecordBatch:
+    def _begin(self, rows: pa.Table, sort: bool) -> pa.RecordBatch:
         """Find what the columns mean; of a new stream also the windows and the model. Returns the rows to learn."""
         if self._learner is not None:  # loaded: the stream goes on
             reader = Reader.going_on(rows, self._learner.windows.spec, self._about["moments"], self._names())
-            fresh = self._take(reader.rows)
+            fresh = self._take(in_order(reader.rows, reader.meta) if sort else reader.rows)
             self._about |= {"table": {"path": "memory", "id": reader.table.id, "version": 0}, "offset": {}}
         else:
             assert self._config is not None
             reader = Reader(rows, **self._columns)
             self._arrivals = Arrivals(reader.meta)
-            fresh = self._take(reader.rows)
+            fresh = self._take(in_order(reader.rows, reader.meta) if sort else reader.rows)
             reader.begin_with(self._arrivals.resolved(fresh))
             session = open_session(self._config, reader.table)
             self._learner, self._warnings = session.learner, [*session.warnings, *reader.notes]
@@ -458,8 +655,43 @@ class Forecaster(Shown):
             if due.alarm is not None and bool(due.alarm.any()):
                 self._alarms = [pl.concat([*self._alarms, self._raised(due)]).tail(ALARMS)]
             add_point(self._curves, learner, step, count)
+            if step is not None and math.isfinite(step.loss):
+                self._trace.add(learner.rows, float(count), {"evidence": -step.loss})
             start += count
         self._tail = held.slice(start) if start < held.num_rows else None
+
+    def _anew(self) -> Self:
+        """One with the same options, that has learned nothing.
+
+        Raises:
+            StateError: they are not known.
+        """
+        if self._config is None:
+            raise StateError(
+                "this forecaster was loaded, and a checkpoint goes on with its stream",
+                hint="update(df) learns more rows; a new Forecaster, with the options of this one, begins anew",
+            )
+        fresh = copy.copy(self)
+        fresh._start()
+        return fresh
+
+    @property
+    def _horizon(self) -> int:
+        return self._ready().windows.spec.horizon if self._config is None else self._config.horizon
+
+    def _check_steps(self, h: int) -> None:
+        """See that h steps can be forecast.
+
+        Raises:
+            UsageError: they are less than one, or beyond the horizon.
+        """
+        if h < 1:
+            raise UsageError(f"h={h}: a forecast has one step or more", hint=f"at most h={self._horizon}")
+        if h > self._horizon:
+            raise UsageError(
+                f"h={h} is beyond horizon={self._horizon}, the steps that this forecaster was made for",
+                hint=f"make it with Forecaster(..., horizon={h}), or ask for h={self._horizon} at most",
+            )
 
     def _names(self) -> tuple[str, ...]:
         return columns_read(self._ready().windows.spec)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from streamgp_data.intervals import nanoseconds
 
 OptionValue: TypeAlias = "str | int | float | bool | Sequence[OptionValue] | Mapping[str, OptionValue] | None"
 """What an option of a model can be."""
 Names: TypeAlias = str | Sequence[str]
 Numbers: TypeAlias = str | float | Sequence[float]
-
+SHORT = 60
+"""Characters of a value that is said again."""
+_ALIASES = {"T": "min", "L": "ms", "U": "us", "N": "ns", "M": "", "MS": ""}
+"""Frequencies of pandas whose letter is another one here; months are no interval."""
 
 _FOREIGN = {
     "horizon": "h fh n_ahead steps n_steps prediction_length forecast_horizon output_chunk_length n_periods",
@@ -35,8 +41,45 @@ _FOREIGN = {
     "warmup": "burn_in training_length train_length n_windows test_size initial_window",
     "batch": "batch_size",
     "gaps": "fillna fill_missing",
+    "h": "horizon fh n n_ahead steps n_steps",
+    "n_windows": "n_splits n_folds folds cv num_folds",
+    "step_size": "stride step period_length",
+    "df": "frame data X series ts dataset",
+    "frame": "df data X series ts dataset",
 }
 """Our names of what other libraries call otherwise: Nixtla, Darts, sktime, statsmodels, river, GluonTS."""
+
+
+def ours(name: str, known: Iterable[str]) -> str | None:
+    """What is called `name` in other libraries, among these options; None where nothing is."""
+    there = list(known)
+    return next((own for own, words in _FOREIGN.items() if own in there and name in words.split()), None)
+
+
+def instead(name: str, value: Any, known: Iterable[str]) -> str | None:
+    """An argument of another library as it is typed here; None where there is no such.
+
+    Example:
+        >>> instead("h", 24, ["horizon"]), instead("freq", "D", ["every"]), instead("zzz", 1, ["every"])
+        ('horizon=24', "every='1d'", None)
+    """
+    own = ours(name, known)
+    value = interval(value) if own == "every" and isinstance(value, str) else value
+    if own is None or not isinstance(value, str | int | float | list | tuple) or len(repr(value)) > SHORT:
+        return None
+    return f"{own}={value!r}"
+
+
+def interval(alias: str) -> str | None:
+    """A frequency of pandas or polars as an interval; None where it is none, such as a month.
+
+    Example:
+        >>> interval("h"), interval("15T"), interval("W"), interval("MS")
+        ('1h', '15min', '1w', None)
+    """
+    found = re.fullmatch(r"(\d*)([a-zA-Z]+)", alias)
+    written = "" if found is None else f"{found[1] or 1}{_ALIASES.get(found[2], found[2].lower())}"
+    return written if nanoseconds(written) else None
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
@@ -49,9 +92,9 @@ def unknown(name: str, known: Iterable[str]) -> str:
         "there is no option 'freq'; it is called 'every' here"
     """
     there = list(known)
-    ours = next((own for own, words in _FOREIGN.items() if own in there and name in words.split()), None)
-    if ours is not None:
-        return f"there is no option {name!r}; it is called {ours!r} here"
+    own = ours(name, there)
+    if own is not None:
+        return f"there is no option {name!r}; it is called {own!r} here"
     given = next((own for own in ("options", "set") if own in there), None)
     if given is not None and (models := _with_option(name)):
         return f"there is no option {name!r}; of the model {models} it is {given}={{{name!r}: ...}}"

@@ -14,6 +14,7 @@ from torch import Tensor
 from streamgp.base import Json
 from streamgp.errors import DataError
 from streamgp.windows.calendar import Ints
+from streamgp.windows.rows import times
 from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_data.batches import together
 from streamgp_data.checkpoint import Saved, fitting
@@ -58,6 +59,27 @@ def behind(rows: pa.Table, meta: TableMeta, newest: Mapping[str, int] | None = N
     found = found.join(floors, on="series", how="left", maintain_order="left", nulls_equal=True)
     newer = pl.max_horizontal(pl.col("time").cum_max().over("series"), "floor")
     return int(found.select((pl.col("time") + lateness < newer).sum()).item())
+
+
+def places(rows: pa.Table, meta: TableMeta) -> Ints:
+    """(N,) where each row stands in its stream: its time, ns or steps; without a time, its number in its series.
+
+    Example:
+        >>> places(pa.table({"id": ["a", "a", "b"]}), TableMeta(None, "id")).tolist()
+        [0, 1, 0]
+    """
+    if meta.time is not None:
+        return times(together(rows.to_batches() or [nothing(rows.schema)]), meta.time)
+    if meta.series is None:
+        return np.arange(rows.num_rows)
+    names = pl.DataFrame({"series": pl.Series(rows.column(meta.series).cast(pa.string()))})
+    return names.select(pl.int_range(pl.len()).over("series")).to_series().to_numpy().astype(np.int64)
+
+
+def in_order(rows: pa.Table, meta: TableMeta) -> pa.Table:
+    """The rows in the order of their times, those of one time as they came."""
+    order = np.argsort(places(rows, meta), kind="stable")
+    return rows if bool((np.diff(order) == 1).all()) else rows.take(order)
 
 
 class Arrivals:

@@ -12,16 +12,18 @@ from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.learner import Learner
 
 _ELSEWHERE = dict.fromkeys(
-    ("fit", "partial_fit", "update", "train", "learn_many", "observe", "append"),
-    "learn(frame) forecasts and then learns the rows of a frame, learn_one(row) one",
+    ("partial_fit", "train", "learn_many", "observe", "append"),
+    "fit(df) learns a frame from the beginning, update(df) more rows, learn_one(row) one",
 )
 _ELSEWHERE |= dict.fromkeys(
-    ("predict", "predict_interval", "predict_quantiles", "forecast_one", "transform", "predict_many", "predict_proba"),
-    "forecast(horizon) has the steps after the newest row with their bands, predict_one() the next one",
+    ("predict_interval", "predict_quantiles", "forecast_one", "transform", "predict_many", "predict_proba"),
+    "predict(h) has the steps after the newest row with their bands, predict_one() the next one",
 )
+_ELSEWHERE |= dict.fromkeys(("fit_predict", "fit_forecast", "fit_transform"), "they are two calls: fit(df).predict(h)")
 _ELSEWHERE |= dict.fromkeys(
-    ("cross_validation", "backtest", "historical_forecasts", "evaluate", "score", "gridsearch", "residuals"),
-    "every row is forecast before it is learned: scores has the scores of these forecasts; compare scores models",
+    ("backtest", "historical_forecasts", "evaluate", "score", "gridsearch", "residuals", "cross_validate"),
+    "cross_validation(df, h, n_windows) has forecasts beside their truths; scores has those of every row learned so "
+    "far, each forecast before it was learned; streamgp.compare scores models",
 )
 _ELSEWHERE |= dict.fromkeys(("sample", "sample_paths"), "simulate(horizon, paths) draws; posterior(samples=) too")
 _ELSEWHERE |= {"summary": "scores has the scores, warnings what should be known"}

@@ -16,8 +16,14 @@ from inspect import Parameter, signature
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from streamgp import registry
+from streamgp import sklearn as estimators
 from streamgp.errors import StreamgpError, StreamgpWarning, UsageError
-from streamgp_pipelines.options import unknown
+from streamgp_pipelines.options import instead, unknown
+
+
+class UnknownArgument(UsageError, TypeError):
+    """An argument that a function has not: Python's own kind of error, which names the right one."""
+
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -33,8 +39,10 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
     @wraps(function)
     def call(*places: Given.args, **options: Given.kwargs) -> Made:
         try:
-            if names_all and (wrong := [unknown(name, known) for name in options if name not in known]):
-                raise UsageError("; ".join(wrong), hint=f"it has: {', '.join(known)}")
+            if names_all and (wrong := [name for name in options if name not in known]):
+                typed = [text for name in wrong if (text := instead(name, options[name], known))]
+                hint = (f"write {', '.join(typed)}; " if typed else "") + f"it has: {', '.join(known)}"
+                raise UnknownArgument("; ".join(unknown(name, known) for name in wrong), hint=hint)
             return function(*places, **options)
         except StreamgpError as error:
             _say(error, interface)
@@ -78,11 +86,13 @@ def in_python(text: str, interface: str = "Forecaster") -> str:
         'leave calendar= out; see: help(streamgp.Forecaster)'
         >>> in_python("train again: streamgp train --fresh", "fit_stream"), in_python("add --fleet")
         ('train again: fit_stream(fresh=True)', 'add fleet=True of fit_stream')
+        >>> in_python("--set basis: it is 0, and --set growth=0.1", "SVDGPRegressor")
+        'basis: it is 0, and options={"growth": 0.1}'
     """
     caller = _caller(interface)
     text = re.sub(r"streamgp (train|compare|ingest) --help", f"help(streamgp.{interface})", text)
-    for pattern, instead in caller.phrases:
-        text = re.sub(pattern, instead, text)
+    for pattern, ours in caller.phrases:
+        text = re.sub(pattern, ours, text)
     text = _COMMAND.sub(caller.command, text)
     return _FLAG.sub(caller.argument, text)
 
@@ -106,6 +116,14 @@ _FRAMES = (
     (r"start with --fresh|train again with --fresh", "make a new Forecaster"),
 )
 
+_MATRICES = (
+    (r"use --model svgp, qsgp or svdgp, which", "use SVDGPRegressor or QSGPRegressor, which"),
+    (r" \(--warmup on a stream\)", ""),
+    (r"give --lags, and columns to look back on, or a perceptron \(.*?\)", "use encoder mlp"),
+    (r"see: streamgp models (\w+)", r"the command streamgp models \1 lists the options"),
+)
+"""Of an estimator, which has a matrix and no stream."""
+
 
 @dataclass(frozen=True)
 class _Caller:
@@ -115,12 +133,14 @@ class _Caller:
         name: of the function or class. commands: those of the command line that it is the same as.
         arguments: what it takes.
         phrases: pattern -> what to say instead, before flags are read.
+        estimator: whether it takes no table, and some options of its model as arguments.
     """
 
     name: str
     commands: tuple[str, ...]
     arguments: frozenset[str]
     phrases: tuple[tuple[str, str], ...] = ()
+    estimator: bool = False
 
     def command(self, found: re.Match[str]) -> str:
         """A command line: a call where it is this function, else the command alone."""
@@ -142,6 +162,8 @@ class _Caller:
         if found["colon"]:
             return f"{name}:{rest}"
         bare = "" if word is None else word.rstrip(".:")
+        if self.estimator and name == "options" and bare and bare.partition("=")[0] in self.arguments:
+            return word or ""
         value = _value(name, bare) if bare else None
         if value is not None:
             said, rest = f"{name}={value}", (word or "")[len(bare) :]
@@ -154,7 +176,7 @@ class _Caller:
 
     def _of(self, name: str) -> str:
         """Where an argument is that this has not."""
-        if name in self.arguments:
+        if name in self.arguments or self.estimator:
             return ""
         if self.name != "fit_stream" and name in _caller("fit_stream").arguments:
             return " of fit_stream"
@@ -172,6 +194,9 @@ def _caller(name: str) -> _Caller:
     if name == "Forecaster":
         known = [*signature(streamgp.Forecaster).parameters, "future", "paths", "path"]
         return _Caller(name, ("train",), frozenset(known), _FRAMES)
+    if name in estimators.__all__:
+        known = [*signature(getattr(estimators, name)).parameters]
+        return _Caller(name, (), frozenset(known), _MATRICES, estimator=True)
     settings = config.CompareConfig if name == "compare" else config.TrainConfig
     own = signature(getattr(streamgp, name, streamgp.fit_stream)).parameters
     return _Caller(name, ("compare",) if name == "compare" else ("train",), frozenset({*own, *settings.model_fields}))

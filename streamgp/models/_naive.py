@@ -61,6 +61,11 @@ class Naive(Declared, Model):
         noise = (square + PRIOR_ROWS * random_walk_variance(x, self.shape)) / (weight + PRIOR_ROWS)
         return Gaussian(mean, torch.zeros_like(mean), noise)
 
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """noise (T,), the root mean squared error of each column so far."""
+        weight, square = self.sums
+        return {"noise": (square / weight).sqrt()} if bool((weight > 0).all()) else {}
+
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         """Add the squared errors of N windows; within them none is forgotten."""
         x, y, left_out = usable(x, y)

@@ -95,6 +95,9 @@ class Iterated(Declared, Model):
         latent, noise = self.mixer.variances(means, random_walk_variance(x, self.shape))
         return Mixed(self.mixer.mean(means), latent, noise, means)
 
+    def inner_models(self) -> dict[str, Model]:
+        return {"plain": self.plain, "hinged": self.hinged}
+
     def _rolled(self, one: Linear, rows: Tensor, future: Tensor) -> Tensor:
         """(N, T) forecasts of a regression. rows: (N, L, D) of `_rows`."""
         outputs, horizon, first = self.shape.outputs, self.shape.horizon, self.lags + 1

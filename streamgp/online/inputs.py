@@ -250,6 +250,47 @@ class KernelInputs(Declared, nn.Module):
         away = flat[:, self.places] - zero.to(flat)[self.turned]
         return torch.cat((seen, (2 / math.pi) * torch.atan(away / JUMP)), 1)
 
+    @property
+    def width(self) -> int:
+        """Columns of a window that are seen, as they came."""
+        return len(self.groups) - len(self.places)
+
+    def names(self, shape: Shape) -> tuple[str, ...]:
+        """Of these columns: y[t-1], y[t], u[t+1]; without lags the names of the inputs. shape: of the windows."""
+        past = [f"{name}[t{-back or ''}]" for back in range(shape.lags - 1, -1, -1) for name in shape.past]
+        ahead = range(1, shape.horizon + 1)
+        future = [f"{name}[t+{step}]" for step in ahead for name in shape.future] if shape.lags else [*shape.future]
+        whole = [*past, *future]
+        return tuple(whole if self.columns is None else (whole[at] for at in self.columns.tolist()))
+
+    def of_flat(self, flat: Tensor) -> Tensor:
+        """(N, `width`) flattened windows as they came -> (N, W) what `forward` makes of them."""
+        location, scale = self._of_columns()
+        whole = location.expand(len(flat), -1).clone()
+        if self.columns is None:
+            whole = flat.to(whole)
+        else:
+            whole[:, self.columns] = flat.to(whole)
+        z = torch.nan_to_num((whole - location) / scale)
+        seen = z if self.columns is None else z[:, self.columns]
+        if not len(self.turning):
+            return seen
+        away = (whole / scale)[:, self.places]
+        return torch.cat((seen, (2 / math.pi) * torch.atan(away / JUMP)), 1)
+
+    def in_units(self, z: Tensor) -> Tensor:
+        """The inverse of `of_flat`: (N, W) -> (N, `width`)."""
+        location, scale = (part if self.columns is None else part[self.columns] for part in self._of_columns())
+        return location + scale * z[:, : self.width]
+
+    def _of_columns(self) -> tuple[Tensor, Tensor]:
+        """Location and scale (L·D + H·F,) of every column of a flattened window."""
+        past, future = self.scaling.past, self.scaling.future
+        device = self.groups.device
+        lags, steps = self.layout.lags, self.layout.horizon
+        location = torch.cat((past.location.repeat(lags), future.location.repeat(steps)))
+        return location.to(device), torch.cat((past.scale.repeat(lags), future.scale.repeat(steps))).to(device)
+
     def seen(self, x: Inputs) -> Inputs:
         """The windows without lags where the targets are hidden."""
         return Inputs(x.past[:, :0], x.future) if self.without_past else x

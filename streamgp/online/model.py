@@ -28,6 +28,7 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.evidence.initial import Initial
+from streamgp.online.column_kernel import ColumnKernel
 from streamgp.online.inputs import KernelInputs, plausible, reporting, usable
 from streamgp.online.options import OnlineOptions, StreamOptions
 from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units, no_rows
@@ -113,6 +114,36 @@ class StreamModel(Declared, Model):
     def seen(self) -> int:
         """Rows learned."""
         return int(self.memory.seen)
+
+    @property
+    def kernel(self) -> ColumnKernel | None:
+        """The prior covariance of the function in the units of the columns; None where the family has none."""
+        learned = self.posterior.learned(self.inputs.groups)
+        return None if learned is None else ColumnKernel(learned, self.inputs, self._target_scale())
+
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """Those of the kernel, and the noise (T,) as standard deviations, in the units of the columns."""
+        kernel = self.kernel
+        if kernel is None:
+            return {}
+        return {
+            name: torch.from_numpy(value) for name, value in (kernel.hyperparameters | {"noise": kernel.noise}).items()
+        }
+
+    def inducing_points(self) -> Tensor | None:
+        """(M, F) in the units of the columns of a flattened window; behind an encoder, (M, d) of what it makes."""
+        learned = self.posterior.learned(self.inputs.groups)
+        if learned is None or learned.points is None or learned.encode is not None:
+            return None if learned is None else learned.points
+        return self.inputs.in_units(learned.points)
+
+    def window_columns(self) -> tuple[str, ...]:
+        """(F,) the names of these columns: y[t-1], y[t], u[t+1], or those of the inputs where there are no lags."""
+        return self.inputs.names(self.shape)
+
+    def _target_scale(self) -> Tensor:
+        """(T,) of what is learned of the targets, in their units."""
+        return self.outputs.scale if self.posterior.units else torch.ones(self.shape.columns, dtype=FLOAT)
 
     def predict(self, x: Inputs) -> Predictive:
         """The forecast; before anything is learned N(r(x), random-walk variance), or the prior of outcomes."""

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from pydantic import BaseModel
 from torch import Generator, Tensor, nn
 
 from streamgp.base import Inputs, Predictive
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search
+from streamgp.kernels import Kernel, Tied
 from streamgp.online.summing import Summing, in_blocks
 from streamgp.optim.shared_gradients import Sharing, here
 from streamgp.predictives.gaussian import Gaussian
@@ -106,6 +108,43 @@ class Arrival(NamedTuple):
     older: Callable[[int], Rows]
 
 
+class Learned(NamedTuple):
+    """What a posterior has learned of the function that it is of, in standardised units.
+
+    Attributes:
+        kernel: prior covariance of the function at standardised windows, or at what `encode` makes of them; beside a
+            linear function where there are `slopes`.
+        noise: (T,) variance of an observation around the function.
+        points: (M, W) inducing points, as the kernel sees them; None where the family has none.
+        encode: (N, W) standardised windows -> (N, d) what the kernel sees; None: the windows.
+        slopes: () prior variance of the slope of each column of the standardised windows, and of the value at 0.
+        functions: the kernel whose values are summed, of height 1, where the covariance is that of a sum of functions.
+    """
+
+    kernel: Kernel
+    noise: Tensor
+    points: Tensor | None = None
+    encode: Callable[[Tensor], Tensor] | None = None
+    slopes: Tensor | None = None
+    functions: Kernel | None = None
+
+
+def tied(config: BaseModel, groups: Tensor, lengthscale: Tensor, outputscale: Tensor) -> Tied:
+    """A radial kernel with these logarithms of hyper-parameters.
+
+    Args:
+        config: of the kernel.
+        groups: (W,) the group of each column.
+        lengthscale, outputscale: (G,), ().
+    """
+    present, groups = groups.cpu().unique(return_inverse=True)  # a channel that is hidden has a group, and no column
+    kernel = Tied(config, groups).to(lengthscale.device).requires_grad_(False)
+    values = dict(kernel.named_parameters())
+    values["log_lengthscale"].copy_(lengthscale[present.to(lengthscale.device)])
+    values["log_outputscale"].copy_(outputscale)
+    return kernel
+
+
 class Posterior(nn.Module, ABC):
     """Inference of one family. Its state is `state`/`restore` where it defines them, else its parameters and buffers.
 
@@ -154,6 +193,11 @@ class Posterior(nn.Module, ABC):
     @property
     def signal(self) -> float | None:
         """Ratio of the function's prior variance to the noise variance, ρ²/σ²; None where it is not known."""
+        return None
+
+    def learned(self, groups: Tensor) -> Learned | None:
+        """What was learned of the function; None where it has no covariance in closed form. groups: (W,) the group of
+        each column."""
         return None
 
     @abstractmethod

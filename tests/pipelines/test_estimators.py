@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from streamgp.errors import StreamgpWarning
 from streamgp.sklearn import ExactGPRegressor, QSGPRegressor, RVMRegressor, SVDGPRegressor
-from tests.words import naming
+from tests.words import names, naming
 
 SMALL = [
     ExactGPRegressor(random_state=0),
@@ -52,6 +52,11 @@ def test_a_regressor_learns_goes_on_and_is_kept(one: Any) -> None:
     low, high = fitted.predict_quantiles(x[80:], [0.025, 0.975]).T
     assert np.mean((low < y[80:]) & (y[80:] < high)) > 0.85
     assert fitted.log_prob(x, y).shape == y.shape and fitted.sample_y(x[:5], 3).shape == (5, 3)
+    kernel, own = fitted.kernel_, fitted.hyperparameters_
+    assert {*own} == {*kernel.hyperparameters, "noise"} and type(kernel).__name__ not in repr(kernel)
+    assert "SquaredExponential(lengthscale=[" in repr(kernel) and kernel(x[:5], x).shape == (5, len(x))
+    np.testing.assert_allclose(np.diag(kernel(x)), kernel.diag(x))
+    assert hasattr(fitted, "inducing_points_") == isinstance(one, RVMRegressor | SVDGPRegressor)
     lengths = fitted.hyperparameters_["lengthscale"]
     assert lengths.shape == (2,) and 0.5 < lengths[0] < 10 < lengths[1]  # in the columns' units
     again = pickle.loads(pickle.dumps(fitted))
@@ -80,8 +85,22 @@ def test_what_does_not_fit_is_a_value_error() -> None:
         SVDGPRegressor(basis=-1).fit(x, y)
     with pytest.raises(ValueError, match="bases"):
         SVDGPRegressor(options={"bases": 3}).fit(x, y)
+    said = {
+        SVDGPRegressor(basis=-1): "basis:",
+        SVDGPRegressor(options={"bases": 3}): "options={",
+        SVDGPRegressor(encoder="lstm"): "encoder mlp",
+        ExactGPRegressor(rows=5): "SVDGPRegressor rows=20",
+        ExactGPRegressor(kernel="nope"): "kernel matern",
+    }
+    for one, words in said.items():
+        with pytest.raises(ValueError) as refused:
+            one.fit(x, y)
+        assert names(str(refused.value), words) and "--" not in str(refused.value), str(refused.value)
     with pytest.raises(NotFittedError):
         SVDGPRegressor().predict(x)
+    assert not hasattr(SVDGPRegressor(), "kernel_")
+    with pytest.raises(AttributeError, match="Fourier"):
+        QSGPRegressor(options={"features.size": 16}).fit(x, y).inducing_points_  # noqa: B018
 
 
 def test_quantiles_are_probabilities() -> None:

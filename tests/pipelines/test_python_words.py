@@ -216,19 +216,36 @@ def test_the_words_of_other_libraries_lead_to_ours() -> None:
         with pytest.raises(UsageError) as refused:
             forecaster(**{theirs: 1})
         assert names(refused.value.message, f"{theirs} {ours}"), refused.value.message
+        assert isinstance(refused.value, TypeError)
+    with pytest.raises(TypeError) as typed:
+        forecaster(h=24, freq="h", season_length=24)
+    assert names(getattr(typed.value, "hint", ""), "horizon=24 every='1h' season=24")
+    fitted: Any = forecaster().fit(FRAME)
+    for wrong, own in (("predict", {"horizon": 1}), ("predict", {"n": 1}), ("predict", {"level": [90]})):
+        with pytest.raises(TypeError, match=r"'h'|'levels'"):
+            getattr(fitted, wrong)(**own)
+    for theirs, ours in {"n_splits": "n_windows", "stride": "step_size", "horizon": "h"}.items():
+        with pytest.raises(TypeError, match=f"'{ours}'"):
+            fitted.cross_validation(FRAME, **{theirs: 1})
     with pytest.raises(UsageError, match=r"options=.'shared'"):
         forecaster(shared=True)
     with pytest.raises(UsageError, match="future"):
         forecaster().forecast(X_df=FRAME)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="horizon"):
         streamgp.compare(FRAME, "y", "linear", h=3)  # type: ignore[call-arg]
-    for theirs, ours in {"fit": "learn", "predict": "forecast", "cross_validation": "scores"}.items():
+    elsewhere = {"partial_fit": "update", "fit_predict": "fit", "historical_forecasts": "cross_validation"}
+    for theirs, ours in (elsewhere | {"predict_interval": "predict", "learn_many": "update"}).items():
         with pytest.raises(AttributeError, match=ours):
             getattr(forecaster(), theirs)
         assert not hasattr(forecaster(), theirs)
     with pytest.raises(AttributeError, match="fit_stream"):
         streamgp.train  # noqa: B018
-    assert {"Forecaster", "load", "compare", "fit_stream", "StreamgpWarning"} <= set(dir(streamgp))
+    with pytest.raises(AttributeError, match="n_windows"):
+        streamgp.cross_validation  # noqa: B018
+    shown = {name for name in dir(streamgp) if not name.startswith("_")}
+    assert shown == {*streamgp.__all__, "errors", "sklearn"} and all(hasattr(streamgp, name) for name in shown)
+    estimators = {name for name in dir(streamgp.sklearn) if not name.startswith("_")}
+    assert estimators == set(streamgp.sklearn.__all__) and all("Regressor" in name for name in estimators)
 
 
 def test_a_forecaster_shows_what_it_is(tmp_path: Path) -> None:

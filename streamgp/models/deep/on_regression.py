@@ -63,6 +63,9 @@ class OnRegression(Model):
         assert isinstance(self.net.posterior, DeepPosterior)
         return self.net.posterior
 
+    def inner_models(self) -> dict[str, Model]:
+        return {"linear": self.below, "net": self.net}
+
     def initialise(self, initial: Initial) -> None:
         """See `evidence.initial.TakesInitial`."""
         initial.check(self.shape, self.options.target, self.options.decay)

@@ -126,6 +126,10 @@ class Ensemble(Model):
     def warmup_epochs(self, rows: int) -> int:
         return max(member.model.warmup_epochs(rows) for member in self.experts)
 
+    def inner_models(self) -> dict[str, Model]:
+        """The experts. In a panel, what they learn is divided by the size of its series."""
+        return {member.name: member.model for member in self.experts}
+
     def warnings(self) -> list[str]:
         """Those of the experts that make up a good part of the mix."""
         figures = self.figures()

@@ -22,7 +22,7 @@ from streamgp.evidence.initial import Initial
 from streamgp.models.exact.config import Config
 from streamgp.models.exact.growing import GrowingPosterior
 from streamgp.models.exact.hyper import Hyperparameters
-from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, Drawn, Learned, Look, Posterior, Rows, Units
 from streamgp.state import gather, holding, scatter
 
 DROPPED = 5
@@ -65,6 +65,9 @@ class ExactPosterior(Posterior, Drawn):
         if not self.size or not bool(self.hyper.found):
             return None
         return float(self.rows.kernel.diagonal(self.rows.h).mean() / self.hyper.log_noise.exp().mean())
+
+    def learned(self, groups: Tensor) -> Learned:
+        return Learned(self.rows.kernel, self.hyper.log_noise.exp())
 
     def look(self, z: Tensor) -> Look:
         mean, latent, half = self.rows.look(z)

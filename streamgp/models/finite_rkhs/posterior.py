@@ -13,6 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Json, Predictive, Shape
+from streamgp.encoders.identity import Identity
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import ADAM, Search, thinned
 from streamgp.kernels import Stationary
@@ -21,7 +22,7 @@ from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.learner import FiniteLearner
 from streamgp.models.finite_rkhs.training import descent
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, Drawn, Learned, Look, Posterior, Rows, Units
 from streamgp.online.summing import Summing
 from streamgp.online.variance import follow
 from streamgp.predictives.gaussian import Gaussian
@@ -89,6 +90,13 @@ class FinitePosterior(Posterior, Drawn):
     @property
     def signal(self) -> float | None:
         return self.search.signal if self.search.found else None
+
+    def learned(self, groups: Tensor) -> Learned:
+        """The kernel that the features are drawn from, behind the encoder; training may move them from there."""
+        features, noise = self.learner.features, self.learner.forecasting.noise
+        encode = None if isinstance(features.encoder, Identity) else features.encoder
+        slopes = features.slope.square() if features.linear else None
+        return Learned(features.kernel, noise.expand(self.shape.columns), encode=encode, slopes=slopes)
 
     @torch.no_grad()
     def look(self, z: Tensor) -> Look:

@@ -339,6 +339,14 @@ class DirectLinear(Model):
         scale = self.panel.columns(sizes)
         return self._mixed(x, self.regression.look(x).means).affine(scale, torch.zeros_like(scale))
 
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """ridges (R,) and half_lives, in rows, of its memories; both are chosen, not estimated."""
+        own = self.regression
+        return {
+            name: torch.tensor(values, dtype=FLOAT)
+            for name, values in (("ridges", own.ridges), ("half_lives", own.halves))
+        }
+
     def _mixed(self, x: Inputs, means: Tensor) -> Mixed:
         prior = random_walk_variance(x, self.shape)
         if self.regression.begun:  # a glitch among the lags is no reason to widen

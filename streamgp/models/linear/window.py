@@ -172,6 +172,12 @@ class Linear(Model):
         look = self.look(Packed.alone(x), self._held(), x)
         return self.distribution(*(part[0] for part in look[2:]))
 
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """ridge (), relative to the variance of standardised columns; noise (T,), standard deviations."""
+        if not self.rows:
+            return {}
+        return {"ridge": self.ridge, "noise": (self.noise / (A0 + self.count / 2 - 1)).sqrt()}
+
     def mean(self, x: Inputs) -> Tensor:
         """(N, T) that of `predict`, at the cost of one product; differentiable in x."""
         reference: Tensor = self.reference(x)

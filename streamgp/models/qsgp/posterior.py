@@ -35,7 +35,7 @@ from streamgp.models.qsgp.quadruple import quadruple_engine
 from streamgp.models.qsgp.sites import ENOUGH, RECENT, GaussianSites, LaplaceSites, LogisticSites, Sites
 from streamgp.models.qsgp.steps import StepsEngine
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, Learned, Look, Posterior, Rows, Units, tied
 from streamgp.online.summing import Summing, running
 from streamgp.optim.block_solver import BlockSolver
 from streamgp.state import Parts, gather, scatter
@@ -114,6 +114,17 @@ class QsgpPosterior(Posterior):
     @property
     def signal(self) -> float | None:
         return self.search.signal if self.search.found and self.units else None
+
+    def learned(self, groups: Tensor) -> Learned:
+        """The kernel that the features are drawn from, and the linear part before them."""
+        kernel, basis, groups = self.engine.kernel, self.engine.basis, groups.cpu()
+        first = torch.stack([(groups == g).nonzero()[0, 0] for g in range(int(groups.max()) + 1)])
+        half = 0.5 * torch.bincount(groups).log().to(kernel.log_lengthscale)
+        length = kernel.log_lengthscale[first.to(half.device)] - half
+        own = tied(kernel.configs[int(kernel.index)], groups, length, kernel.log_outputscale)
+        noise = self.search.hyper.noise.exp().expand(self.shape.columns)
+        slopes = basis.scale.square() if basis.extra else None
+        return Learned(own, noise if self.units else torch.zeros_like(noise), slopes=slopes)
 
     def look(self, z: Tensor) -> Look:
         seen = self.engine.see(z)

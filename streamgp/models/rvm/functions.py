@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Json, Shape
+from streamgp.kernels import Kernel
 from streamgp.kernels.squared_exponential import SquaredExponential
 
 
@@ -87,6 +88,29 @@ class Functions(nn.Module):
         windows = int(str(rest["windows"]))
         x = Inputs(held["past"][:windows], held["future"][:windows])
         self.put(held["columns"][: int(str(rest["columns"]))].clone(), x, held["points"][:windows])
+
+
+class Relevance(Kernel):
+    """Σ_i φ_i(x) φ_i(z)/s_i, the covariance of a sum of functions whose weights are N(0, 1/s_i).
+
+    Args:
+        functions: φ.
+        precision: (a + b,) s.
+    """
+
+    def __init__(self, functions: Functions, precision: Tensor) -> None:
+        super().__init__()
+        self.dims, self.functions, self.precision = functions.kernel.dims, functions, precision
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        """(N, W), (M, W) -> (N, M)"""
+        out: Tensor = (self.functions(x) / self.precision) @ self.functions(z).T
+        return out
+
+    def diagonal(self, x: Tensor) -> Tensor:
+        """(N, W) -> (N,)"""
+        out: Tensor = (self.functions(x).square() / self.precision).sum(1)
+        return out
 
 
 def linear(z: Tensor, columns: Tensor) -> Tensor:

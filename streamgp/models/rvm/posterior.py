@@ -31,11 +31,11 @@ from streamgp.features.inducing import augmentation
 from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import way_of
 from streamgp.models.rvm.config import Config
-from streamgp.models.rvm.functions import Functions
+from streamgp.models.rvm.functions import Functions, Relevance
 from streamgp.models.rvm.regression import RelevanceRegression
 from streamgp.models.rvm.selection import select
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.posterior import Arrival, Look, RegressionPosterior, Rows, Units
+from streamgp.online.posterior import Arrival, Learned, Look, RegressionPosterior, Rows, Units, tied
 from streamgp.online.summing import OnFeatures, Summing, running
 from streamgp.state import Parts, gather, scatter
 
@@ -120,6 +120,15 @@ class RvmPosterior(RegressionPosterior):
         return RelevanceVectors(
             self.functions.x, self.regression.precision[ahead:], weight, self.functions.columns.clone()
         )
+
+    def learned(self, groups: Tensor) -> Learned:
+        """k(x, z) = Σ_i φ_i(x) φ_i(z)/s_i: a relevance vector machine is the Gaussian process with this covariance
+        (Tipping 2001, section 5.2)."""
+        hyper = self.search.hyper
+        height = hyper.outputscale.new_zeros(())
+        one = tied(squared_exponential.Config(), groups, hyper.lengthscale + math.log(WIDENING), height)
+        noise, own = hyper.noise.exp().expand(self.shape.columns), self.functions
+        return Learned(Relevance(own, self.regression.precision), noise, own.points, functions=one)
 
     @property
     def sums_rows(self) -> bool:

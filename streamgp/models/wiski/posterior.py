@@ -25,7 +25,7 @@ from streamgp.linalg.interpolate import SIZES
 from streamgp.models.wiski.config import Config
 from streamgp.models.wiski.projection import Projection
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, Drawn, Learned, Look, Posterior, Rows, Units
 from streamgp.optim.minimise import BOUND, HUGE, lbfgs
 from streamgp.solvers import kiss
 from streamgp.state import Parts, gather, holding, scatter
@@ -104,6 +104,10 @@ class WiskiPosterior(Posterior, Drawn):
             return None
         at = self.given.noise.new_zeros(1, self.projection.dims)
         return float(self.solver.kernel.diagonal(at)[0] / self.given.noise.mean())
+
+    def learned(self, groups: Tensor) -> Learned:
+        """The kernel of the grid, which sees projections of a window."""
+        return Learned(self.solver.kernel, self.given.noise.expand(self.shape.columns), encode=self.projection)
 
     @torch.no_grad()
     def look(self, z: Tensor) -> Look:
