@@ -24,13 +24,14 @@ import make_tutorials  # noqa: E402
 
 FOLDERS = {"papers": "The papers' tables", "results": "Results", "decisions": "Decisions"}
 ELSEWHERE = {  # file of the repository -> page of the site
-    "README.md": "index.md",
+    "README.md": "overview.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "data/README.md": "data.md",
 }
 REFERENCE = {  # title -> packages and modules, in the order of the navigation
-    "Python API": ("streamgp_pipelines.forecaster", "streamgp_pipelines"),
+    "Python API": ("streamgp.Forecaster", "streamgp.fit_stream", "streamgp.compare"),
+    "Checkpoints in Python": ("streamgp_pipelines.Forecaster", "streamgp_pipelines.load"),
     "Contracts": ("streamgp.base", "streamgp.errors", "streamgp.registry"),
     "Models": ("streamgp.models",),
     "Models on a stream": ("streamgp.online",),
@@ -98,7 +99,8 @@ def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
 
     def mathml(found: re.Match[str]) -> str:
         inline = found["tag"] == "span"
-        return convert(html.unescape(found["tex"]).strip(), display="inline" if inline else "block")
+        formula = convert(html.unescape(found["tex"]).strip(), display="inline" if inline else "block")
+        return formula if inline else f'<div class="formula" tabindex="0">{formula}</div>'  # a phone can scroll it
 
     marked = r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>'
     content = re.sub(marked, mathml, content, flags=re.DOTALL)

@@ -61,6 +61,12 @@ def test_the_page_is_rendered_from_the_list(made: dict[str, Any]) -> None:
     )
 
 
+def test_links_into_the_page_end_at_a_paper(made: dict[str, Any]) -> None:
+    pages = [path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md")]
+    anchors = {anchor for text in pages for anchor in re.findall(r"bibliography\.md#([\w-]+)", text)}
+    assert len(anchors) > 5 and anchors <= {paper.anchor for paper in made["papers"]()}
+
+
 def test_the_examples_of_the_script_run(made: dict[str, Any]) -> None:
     source = ROOT / "docs" / "make_bibliography.py"
     tests = [doctest.DocTestParser().get_doctest(text, made, source.name, str(source), 0)
