@@ -42,7 +42,7 @@ python3.11 -m venv .venv
 ```
 
 The last line adds extras; `constraints.txt` has the versions that the tests ran with. `make setup` does the same
-without choosing a build of PyTorch. For conda there is a recipe, `packaging/conda/recipe.yaml`.
+without choosing a build of PyTorch. For conda there is a recipe, `conda/recipe.yaml`.
 
 ## What it takes
 

@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
-RECIPE = yaml.safe_load((ROOT / "packaging" / "conda" / "recipe.yaml").read_text("utf-8"))
+RECIPE = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text("utf-8"))
 PINNED = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text("utf-8").split())
 CONDA = {"torch": "pytorch", "matplotlib": "matplotlib-base", "tzdata": "python-tzdata"}
 """Distribution -> its name on conda-forge, where that is another."""
@@ -64,7 +64,7 @@ def test_the_recipe_installs_what_the_project_installs() -> None:
     assert (RECIPE["context"]["version"], RECIPE["about"]["license"]) == (PROJECT["version"], PROJECT["license"])
     assert RECIPE["about"]["license_file"] == PROJECT["license-files"]
     assert all((ROOT / path).is_file() for path in RECIPE["about"]["license_file"])
-    assert (ROOT / "packaging" / "conda" / RECIPE["source"]["path"]).resolve() == ROOT
+    assert (ROOT / "conda" / RECIPE["source"]["path"]).resolve() == ROOT
     assert RECIPE["tests"][0]["python"]["imports"] == [Path(package).name for package in PACKAGES]
 
 
