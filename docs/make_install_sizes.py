@@ -1,6 +1,7 @@
 """Measure what an installation takes, and write docs/install.md: seconds and megabytes, without and with each extra.
 
-    python docs/make_install_sizes.py            # measure again, in new environments: some minutes
+    python docs/make_install_sizes.py            # measure all again, in new environments: half an hour
+    python docs/make_install_sizes.py kafka      # measure an extra that is new, and keep the others
     python docs/make_install_sizes.py --render   # write the page from what was measured
 
 Each environment is new and gets the wheel by uv, with the versions of constraints.txt. A first run fills uv's cache;
@@ -58,14 +59,14 @@ def extras() -> list[str]:
     return [name for name in PROJECT["optional-dependencies"] if name not in FOR_DEVELOPERS]
 
 
-def measure() -> dict[str, Any]:
-    """Seconds, bytes and distributions of an environment without, and with each extra."""
+def measure(wanted: list[str]) -> dict[str, Any]:
+    """Seconds, megabytes and distributions of an environment with each of these extras; "" is none."""
     found: dict[str, Any] = {}
     with TemporaryDirectory() as folder:
         home = Path(folder)
         _run(*UV, "build", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o", home, cwd=ROOT)
         (wheel,) = home.glob("*.whl")
-        for extra in ("", *extras()):
+        for extra in wanted:
             _install(home / "first", wheel, extra)
             seconds = _install(home / "env", wheel, extra)
             found[extra] = {"seconds": round(seconds, 1), **_sizes(home / "env")}
@@ -137,9 +138,19 @@ def _spoken(requires: str) -> str:
     return f"{requires.removeprefix('>=')} or newer"
 
 
+def main(wanted: list[str]) -> None:
+    """Measure these extras, or all where none is named, and keep what was measured of others."""
+    found = measure(wanted or ["", *extras()])
+    if wanted:
+        found["installs"] = json.loads(MEASURED.read_text("utf-8"))["installs"] | found["installs"]
+    MEASURED.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("extra", nargs="*", choices=[[], *extras()], help="measure these alone")
     parser.add_argument("--render", action="store_true", help="write the page from what was measured")
-    if not parser.parse_args().render:
-        MEASURED.write_text(json.dumps(measure(), indent=1) + "\n", "utf-8")
+    asked = parser.parse_args()
+    if not asked.render:
+        main(asked.extra)
     PAGE.write_text(render(), "utf-8")
