@@ -3,7 +3,7 @@
     python docs/look.py                        # the site, after `make docs`; pictures go to build/look
     python docs/look.py --demo streamgp-demo   # of a demo that was run: its report, the live page, MLflow's pages
 
-Exits with 1 if a page of ours has an accessibility error or is wider than the phone.
+Exits with 1 if a page of ours has an accessibility error, is wider than the phone, or cuts a line at a desk.
 """
 
 from __future__ import annotations
@@ -23,10 +23,15 @@ from make_pictures import STREAMGP, free_port, mlflow_ui, open_metrics
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "build" / "look"
 PAGES = (
-    "index", "tutorials/energy", "tutorials/wind", "guides/online", "guides/svdgp", "results/models", "decisions/index",
+    "index", "overview", "install", "glossary", "bibliography", "guides/choosing", "guides/bands", "guides/deep",
+    "tutorials/energy", "tutorials/wind", "guides/online", "guides/svdgp", "results/models", "decisions/index",
     "reference/python-api", "reference/kernels", "notation", "changelog",
 )  # fmt: skip
 THEMES = {"landmark-unique", "scrollable-region-focusable"}  # of Material's own script and templates
+
+CUT = """[...document.querySelectorAll('pre > code, .formula, .md-typeset__scrollwrap')]
+    .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent.trim().slice(0, 40))"""
+"""Code, formulas and tables that have to be scrolled to be read."""
 
 
 def faults(page: Any, pictures: Path) -> list[str]:
@@ -38,6 +43,8 @@ def faults(page: Any, pictures: Path) -> list[str]:
         photograph(page, pictures, device)
         too_wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         found += [f"{too_wide} pixels too wide on a {device}"] if too_wide > 0 else []
+        cut = page.evaluate(CUT) if device == "desk" else []
+        found += [f"cut on a {device}: {text}" for text in cut]
         for one in Axe().run(page).response["violations"]:
             if one["id"] in THEMES:
                 continue

@@ -1,9 +1,11 @@
-"""A hook of `make docs`: pages from outside docs/, the rest of the navigation, links that lead out of docs/, formulas.
+"""A hook of `make docs`: pages from outside docs/, the rest of the navigation, links that lead out of docs/, formulas,
+citations.
 
 README, CONTRIBUTING, CHANGELOG and the page of the bundled data become pages, and so do the tutorials, which are run.
 Every page of docs/papers, docs/results and docs/decisions is in the navigation. The reference has one page a package,
 with every public module that it has.
 Formulas become MathML when the pages are built, so that a browser needs neither a script nor the network for them.
+Citations such as "Cheng & Boots 2017" become links to the bibliography, in the reference too.
 """
 
 from __future__ import annotations
@@ -17,18 +19,21 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
+import make_bibliography  # noqa: E402
 import make_tutorials  # noqa: E402
 
 FOLDERS = {"papers": "The papers' tables", "results": "Results", "decisions": "Decisions"}
 ELSEWHERE = {  # file of the repository -> page of the site
-    "README.md": "index.md",
+    "README.md": "overview.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "data/README.md": "data.md",
 }
 REFERENCE = {  # title -> packages and modules, in the order of the navigation
-    "Python API": ("streamgp_pipelines.forecaster", "streamgp_pipelines.learned", "streamgp_pipelines"),
+    "Python API": ("streamgp.Forecaster", "streamgp.fit_stream", "streamgp.compare"),
+    "What a model has learned": ("streamgp_pipelines.learned",),
     "scikit-learn estimators": ("streamgp_pipelines.estimators",),
+    "Checkpoints in Python": ("streamgp_pipelines.Forecaster", "streamgp_pipelines.load"),
     "Contracts": ("streamgp.base", "streamgp.errors", "streamgp.registry"),
     "Models": ("streamgp.models",),
     "Models on a stream": ("streamgp.online",),
@@ -91,15 +96,39 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
-    r"""LaTeX between $...$ or $$...$$, which pymdownx.arithmatex has marked, as MathML."""
+    r"""LaTeX between $...$ or $$...$$, which pymdownx.arithmatex has marked, as MathML; citations as links."""
     from latex2mathml.converter import convert
 
     def mathml(found: re.Match[str]) -> str:
         inline = found["tag"] == "span"
-        return convert(html.unescape(found["tex"]).strip(), display="inline" if inline else "block")
+        formula = convert(html.unescape(found["tex"]).strip(), display="inline" if inline else "block")
+        return formula if inline else f'<div class="formula" tabindex="0">{formula}</div>'  # a phone can scroll it
 
     marked = r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>'
-    return re.sub(marked, mathml, content, flags=re.DOTALL)
+    content = re.sub(marked, mathml, content, flags=re.DOTALL)
+    return content if page.file.src_uri == "bibliography.md" else _with_citations(content, page.file.url)
+
+
+def _with_citations(content: str, url: str) -> str:
+    """HTML whose citations lead to the bibliography; those of headings, code, formulas and links stay as they are."""
+    to = posixpath.relpath("bibliography.html", posixpath.dirname(url) or ".")
+    parts, inside = re.split(r"(<[^>]+>)", content), 0
+    for place, part in enumerate(parts):
+        if part.startswith("<"):
+            kept = re.match(r"<(/?)(?:a|code|pre|math|h[1-6])\b", part)
+            inside += 0 if kept is None or part.endswith("/>") else (-1 if kept[1] else 1)
+        elif not inside:
+            parts[place] = _linked(part, to)
+    return "".join(parts)
+
+
+def _linked(text: str, to: str) -> str:
+    """Text with its citations as links, each to the first of its papers."""
+    for match, found in reversed([*make_bibliography.cited(text)]):
+        if found[0] is not None:
+            link = f'<a href="{to}#{found[0].anchor}">{match[0]}</a>'
+            text = text[: match.start()] + link + text[match.end() :]
+    return text
 
 
 def _entry(path: Path, page: str) -> str | dict[str, str]:

@@ -85,6 +85,22 @@ def test_a_page_lists_every_model() -> None:
     assert [name for name in registry.names("models") if f"`{name}`" not in page] == []
 
 
+GUIDES_OF_MODELS = {
+    **{name: name for name in ("ensemble", "svdgp", "svgp", "qsgp", "rvm", "wiski", "finite_rkhs")},
+    **dict.fromkeys(("gp_lstm", "gp_gru", "gp_rnn", "gp_narx", "lstm", "gru", "rnn", "narx"), "deep"),
+    **dict.fromkeys(("linear", "iterated", "persistence", "seasonal_naive"), "baselines"),
+    "exact": "svgp",
+}
+
+
+@pytest.mark.parametrize("name", registry.names("models"))
+def test_a_model_has_equations_costs_options_and_papers(name: str) -> None:
+    page = (ROOT / "docs" / "guides" / f"{GUIDES_OF_MODELS[name]}.md").read_text("utf-8")
+    assert name in page and page.count("$$") >= 2 and "<!-- options: " in page
+    assert re.search(r"^(## Cost|\*\*Cost\.\*\*)", page, re.MULTILINE)
+    assert "bibliography.md#" in page and re.search(r"\b[Oo]urs?\b", page)
+
+
 def test_a_page_explains_every_score() -> None:
     pages = "".join((ROOT / "docs" / "guides" / page).read_text() for page in ("metrics.md", "binary.md"))
     assert [metric.name for metric in METRICS if f"`{metric.name}`" not in pages] == []

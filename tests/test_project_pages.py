@@ -24,7 +24,7 @@ from streamgp_cli.models import options_of
 from tests.needs import needs
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 TRACKED = ("README.md", "operations.md")  # MLflow takes longer than the runs: the other pages go without
 FOR_PEOPLE = re.compile(
     r"make |streamgp (ui|serve|ingest '\w+://|train .*--follow|\w+ .*--engine ray)|python3\.11 -m venv|"

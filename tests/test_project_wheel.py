@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 PARTS = ("streamgp", "pipelines", "cli", "tests", "data", "pyproject.toml", "MANIFEST.in", "constraints.txt")
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE")
+PAGES = ("README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE")
 RELEASE = ROOT / ".github" / "workflows" / "release.yml"
 UV = (sys.executable, "-m", "uv", "-q")
 
@@ -94,6 +94,7 @@ def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
     assert tops == {"streamgp", "streamgp_data", "streamgp_pipelines", "streamgp_cli", f"streamgp-{VERSION}.dist-info"}
     for wanted in (
         "streamgp/py.typed",
+        "streamgp_data/py.typed",
         "streamgp_pipelines/py.typed",
         "streamgp_cli/py.typed",
         "streamgp_pipelines/recipes/elecdemand.csv",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from streamgp import registry
 from tests.needs import needs
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +26,18 @@ MISTAKES = {
 def test_options_are_typed_as_the_flags_are_declared() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "make_options.py"))
     assert made["FILE"].read_text("utf-8") == made["render"](), "python docs/make_options.py"
+
+
+def test_guides_have_the_options_that_the_models_declare() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "make_options.py"))
+    pages = {path: path.read_text("utf-8") for path in made["guides"]()}
+    assert [path.name for path, text in pages.items() if made["with_tables"](text) != text] == [], (
+        "docs/make_options.py"
+    )
+    listed = {found[2] for text in pages.values() for found in made["TABLE"].finditer(text)}
+    same = {"gp_gru", "gp_rnn", "gp_narx", "gru", "rnn", "narx", "seasonal_naive"}
+    """Beside `gp_lstm`, `lstm` and `persistence`, whose options they have."""
+    assert listed | same == set(registry.names("models")) and not listed & same
 
 
 def checked(script: Path) -> list[str]:

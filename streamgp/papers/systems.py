@@ -23,7 +23,7 @@ TITLES: dict[Paper, str] = {
     "svdgp": "SVDGP (Cheng & Boots 2017)",
     "qsgp": "QSGP (Evans & Nair 2020)",
     "finite_rkhs": "Training in finite-dimensional kernels (Shoham & Avron 2025)",
-    "gpcv_admm": "GPCV-ADMM (Xu, Yin, Zhang, Cui & Cui 2019)",
+    "gpcv_admm": "GPCV-ADMM (Xu, Yin, Zhang, Luo & Cui 2019)",
 }
 """Of the papers, in the order of the list."""
 
