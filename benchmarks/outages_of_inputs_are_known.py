@@ -11,7 +11,7 @@ with nothing missing. Claimed of each model, as means over streams: MAE in an ou
 0.92 to 0.98; a forecast at every row; in the second week, as far as it has come when the next outage begins, at most
 1.05 times the MAE with nothing missing. Rules were chosen on the first simulated stream; the others confirm them.
 
-    STREAMGP_TEST_DATA=DIR python benchmarks/outages_of_inputs_are_known.py [--models linear,svdgp] [--rows 5000]
+    STREAMGP_TEST_DATA=DIR python benchmarks/outages_of_inputs_are_known.py [--models linear,svdgp,auto] [--rows 5000]
 """
 
 from __future__ import annotations
@@ -149,6 +149,8 @@ def judged(stream: Stream, spans: list[tuple[int, int]], runs: dict[str, pl.Data
             own = whole.filter(pl.col("origin").is_between(low, high - 1))
             if len(own):
                 figures.append([own["origin"].n_unique() / (high - low), *_errors(own), *_covers(own)])
+        if not figures:  # the next outage always came sooner
+            continue
         made, error, without, naive, usual, covered, usually = np.mean(figures, 0).tolist()
         found[part] = (made, error, error / without, error / naive, error / usual, covered, usually)
     return found
@@ -224,7 +226,7 @@ def told(figures: tuple[float, ...]) -> list[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="linear,svdgp", help="comma-separated; default: linear,svdgp")
+    parser.add_argument("--models", default="linear", help="comma-separated; default: linear")
     parser.add_argument("--rows", type=int, default=5000, help="rows of each stream; default: 5000")
     parser.add_argument("--streams", default="", help="those whose names begin so; default: all")
     asked = parser.parse_args()
