@@ -25,7 +25,8 @@ where the last value y₀ lies beside the point, origins at a mass apart, and th
 Upper quantiles of targets that are often 0 have caps (`caps`). Where no lower bound is given, one that the truths
 respect is found (`bounds`).
 
-A forecast from targets that were last known some rows ago is wider (`outages`), and nothing is learned from it.
+A forecast from targets that were last known some rows ago is wider (`outages`), and nothing is learned from it. Where
+known inputs are not known, the variance of what stands in for them is added to that of the errors, (π/2) s².
 
 A cycle is the period of the phases (`Bands`, argument `period`) up to LONGEST rows, and at least the longest of 24 rows
 and the horizon. v follows the truths row by row: a question sees every truth that is known at its row. θ, a, q and the
@@ -86,6 +87,8 @@ DRIFT = 0.5
 """Of e^b, that y₀ moves until the step at its present slope, where it is not steady."""
 STATES = 4
 """Of y₀, beside masses: steady, rising, falling, at one."""
+NORMAL = float(np.sqrt(np.pi / 2))
+"""Standard deviation of normal errors over their mean size."""
 FEATURES = 17
 """Numbers a forecast that are kept until its truth comes: see `Issued`. Where there are masses, 4 + 2·JUDGED more."""
 PHASE = 14
@@ -106,6 +109,7 @@ class Questions(NamedTuple):
         reference: (N, T) a naive forecast; NaN where there is none.
         past: (N, L, O) the newest values of the targets; where it is None, masses are not looked for.
         age: (N, O) steps since each target was last known; None: they all are.
+        blur: (N, T) standard deviations of the means for inputs that are not known; None: 0.
     """
 
     series: Tensor
@@ -115,6 +119,7 @@ class Questions(NamedTuple):
     reference: Tensor
     past: Tensor | None = None
     age: Tensor | None = None
+    blur: Tensor | None = None
 
 
 class Issued(NamedTuple):
@@ -386,6 +391,10 @@ class Bands(Volatility):
         if asked.age is not None and bool((asked.age > 0).any()):
             wider = self.outages.wider(asked.series, asked.age, self._profile(lanes.own)[lanes.at])
             quantiles = mean[..., None] + (quantiles - mean[..., None]) * wider.numpy().reshape(*mean.shape, 1)
+        if asked.blur is not None and bool((asked.blur > 0).any()):
+            usual = NORMAL * np.exp(views[0].log_scale) + TINY
+            more = np.sqrt(1.0 + np.square(self._by_step(asked.blur) / usual))
+            quantiles = mean[..., None] + (quantiles - mean[..., None]) * more[..., None]
         quantiles = quantiles.clip(lower[..., None], self.upper)
         if self._finds:  # a point below a bound that was found is at it, and the lowest quantile says so
             quantiles[..., 0] = np.where(mean < lower, lower, quantiles[..., 0])

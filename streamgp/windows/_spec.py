@@ -22,6 +22,9 @@ class Asks(NamedTuple):
     Without lags the question is about the row itself, so that origin is one step less than the row's own.
 
     age: (N, O) steps since the last known value of each target: 0 where the row asked at has one.
+    doubt: (N, H, K) standard deviations of the known inputs ahead: 0 where they are known (`lost_inputs`).
+    blur: (N, T) standard deviations of the means for that doubt, which a learner finds; 0 before.
+    stale: (N, H) whether what stands in for one of them says little of it.
     """
 
     series: Tensor
@@ -30,6 +33,9 @@ class Asks(NamedTuple):
     cutoff: Tensor
     ds: Tensor
     age: Tensor
+    doubt: Tensor
+    blur: Tensor
+    stale: Tensor
     x: Inputs
 
     def rows(self, index: Tensor | slice) -> Asks:
@@ -82,8 +88,8 @@ class WindowSpec:
         seasons: steps in each season, shortest first, the last one `season`; with them windows have a context. None
             where only `season` is looked at.
         gaps: "fill": a target that is missing in a window is as the last known one at its phase of the season, and as
-            its neighbours depart from theirs (`missing`); another channel as in the row before it, or else as in the
-            next one, and NaN where it has no value in the whole window. No window begins before its series. "reset":
+            its neighbours depart from theirs (`missing`); an input as in its last season (`lost_inputs`), or else as in
+            the next row, and NaN where it has had no value. No window begins before its series. "reset":
             ask only where every value of a window is there. Truths are never filled.
         time: the time column; None where rows have no clock.
         series: the series column; None where there is one series.

@@ -78,6 +78,15 @@ class Filler:
         by_step = ahead_of.transpose(2, 1, 0).reshape(rows, context.horizon * context.per_step)
         return np.concatenate([window[:, 0].T, by_step], 1)
 
+    def move(self, look: Look, known: Floats) -> Floats:
+        """(N, C) what contexts change by where known inputs ahead change by `known` (N, H, K) and rows by what `look`
+        finds: they are linear in both, but for the phases, which stay."""
+        none = np.zeros(known.shape[:2], np.int64)
+        moved = self.fill(look, none[:, 0], none, known)
+        ahead = moved[:, len(self.context.window) :].reshape(*none.shape, self.context.per_step)
+        ahead[..., self.context.per_step - self.context.PHASES :] = 0.0
+        return moved
+
     def _phases(self, step: Ints, when: Ints) -> list[Floats]:
         """(N, H) each: the part of the short season, of the long one and of the year that has passed."""
         context = self.context

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from streamgp.base import Due, Inputs, Json, Predictive, Shape
 from streamgp.predictives.gaussian import Gaussian
-from streamgp.windows.calendar import Floats, Ints
+from streamgp.windows.calendar import Bools, Floats, Ints
 from streamgp.windows.windows import Answers, Asks
 
 _KEYS = ("series", "origin", "position", "cutoff", "serial")
@@ -83,6 +83,9 @@ class Ledger:
         self._features = np.zeros((features, 0, shape.columns))  # (F, slots, T)
         self.target = np.zeros((0, shape.columns))  # (slots, T) truths so far
         self._aged = np.zeros((0, shape.outputs), bool)  # (slots, O) which targets were not known at its row
+        self._stale = np.zeros(
+            (0, shape.horizon), bool
+        )  # (slots, H) at which steps what stands in for inputs says little
         self._past = np.zeros((0, shape.lags, len(shape.past)))  # (slots, L, D)
         self._future = np.zeros((0, shape.horizon, len(shape.future)))  # (slots, H, F)
         self._context = np.zeros((0, shape.context.width if shape.context else 0))  # (slots, C)
@@ -109,6 +112,7 @@ class Ledger:
         self._parameters[:, slot] = issued.numpy()
         self.target[slot] = np.nan
         self._aged[slot] = asks.age.numpy() > 0
+        self._stale[slot] = asks.stale.numpy()
         self._past[slot], self._future[slot] = asks.x.past.cpu().numpy(), asks.x.future.cpu().numpy()
         if asks.x.context is not None:
             self._context[slot] = asks.x.context.cpu().numpy()
@@ -117,7 +121,7 @@ class Ledger:
         """The errors that these truths reveal, in the order of the answers; nothing changes."""
         self._found = answers, self._pairs(answers)
         row, at, column, truth = self._found[1]
-        usual = ~self._aged[self._slot[at], column // self.shape.horizon]
+        usual = ~self._unusual(self._slot[at], column)
         row, at, column, truth = row[usual], at[usual], column[usual], truth[usual]
         issued = self._issued(_at(self._parameters, self._slot[at], column)[..., None])
         position = torch.from_numpy(self._keys[2, at])
@@ -138,15 +142,15 @@ class Ledger:
         """Match truths to the open questions, and let go of the questions whose last step is due.
 
         A question whose last step was jumped over by a gap leaves with NaN in its place, as do the truths of targets
-        that were not known at its row: nothing is learned from it. A question without any truth leaves without a
-        trace. A truth behind newer ones is one of the questions whose last step was not due
-        before it.
+        that were not known at its row, and of steps whose inputs were lost long before: nothing is learned from it. A
+        question without any truth leaves without a trace. A truth behind newer ones is one of the questions whose last
+        step was not due before it.
         """
         series, step = answers.series.numpy(), answers.step.numpy()
         found, self._found = self._found, None
         row, at, column, truth = found[1] if found is not None and found[0] is answers else self._pairs(answers)
         slot = self._slot[at]
-        aged = self._aged[slot, column // self.shape.horizon]
+        aged = self._unusual(slot, column)
         self.target[slot[~aged], column[~aged]] = truth[~aged]
         kept = (self._parameters, self._quantiles, self._features)
         parameters, quantiles, features = (_at(part, slot, column) for part in kept)  # (P, R), (Q, R), (F, R)
@@ -177,6 +181,11 @@ class Ledger:
         keys = (torch.from_numpy(part.copy()) for part in (held, position, cutoff))
         series, at, when = keys
         return series, at, when, torch.from_numpy(left)
+
+    def _unusual(self, slot: Ints, column: Ints) -> Bools:
+        """(R,) whether forecasts were made without their target or with an input that was lost long before."""
+        horizon = self.shape.horizon
+        return np.asarray(self._aged[slot, column // horizon] | self._stale[slot, column % horizon])
 
     def _windows(self, slot: Ints) -> Inputs:
         context = torch.from_numpy(self._context[slot]) if self.shape.context else None
@@ -266,6 +275,7 @@ class Ledger:
         self._past, self._future = _longer(self._past, more), _longer(self._future, more)
         self._context = _longer(self._context, more)
         self._aged = np.concatenate([self._aged, np.zeros((more, self.shape.outputs), bool)])
+        self._stale = np.concatenate([self._stale, np.zeros((more, self.shape.horizon), bool)])
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         slot = self._slot
@@ -274,14 +284,17 @@ class Ledger:
             arrays[name] = getattr(self, f"_{name}")[:, slot].transpose(1, 0, 2)
         arrays |= {"past": self._past[slot], "future": self._future[slot], "context": self._context[slot]}
         arrays["aged"] = self._aged[slot]
+        if self._stale[slot].any():
+            arrays["stale"] = self._stale[slot]
         return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}, {"serial": self._serial}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         arrays = {name: tensor.numpy().copy() for name, tensor in tensors.items()}
+        arrays.setdefault("stale", np.zeros((len(arrays["aged"]), self.shape.horizon), bool))
         if len(arrays["keys"]) != len(self._keys):
             raise ValueError(f"a question has {len(arrays['keys'])} keys, not {len(self._keys)}")
         slots, series = arrays["keys"].shape[1], arrays["keys"][0]
-        for name in ("target", *_FORECAST, "past", "future", "context", "aged"):
+        for name in ("target", *_FORECAST, "past", "future", "context", "aged", "stale"):
             if len(arrays[name]) != slots:
                 raise ValueError(f"{name} is of {len(arrays[name])} questions, and {slots} are open")
         for name in _FORECAST:
@@ -290,7 +303,7 @@ class Ledger:
         if arrays["quantiles"].shape[1] != len(self._quantiles):
             raise ValueError(f"a question has {arrays['quantiles'].shape[1]} quantiles, not {len(self._quantiles)}")
         kept = {"past": self._past.shape, "future": self._future.shape, "context": self._context.shape}
-        kept |= {"target": self.target.shape, "aged": self._aged.shape}
+        kept |= {"target": self.target.shape, "aged": self._aged.shape, "stale": self._stale.shape}
         for name, own in kept.items():
             if arrays[name].shape[1:] != own[1:]:
                 raise ValueError(f"{name} is {arrays[name].shape[1:]} a question, not {own[1:]}")
@@ -307,7 +320,7 @@ class Ledger:
         for name in _FORECAST:
             setattr(self, f"_{name}", np.ascontiguousarray(arrays[name].transpose(1, 0, 2)))
         self._past, self._future, self._context = arrays["past"], arrays["future"], arrays["context"]
-        self._aged = arrays["aged"].astype(bool)
+        self._aged, self._stale = (arrays[name].astype(bool) for name in ("aged", "stale"))
 
 
 def _longer(array: Floats, more: int, axis: int = 0) -> Floats:

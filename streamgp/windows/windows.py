@@ -1,15 +1,16 @@
 """From rows to questions and answers: what may be asked at each row, and what each row answers.
 
 A row has a step in its series: round((time − first time) / every), or, without a known interval, its count. With a
-tolerance it is the nearest tick of a clock that follows the rows (`steps`), so that a clock that jitters or
-drifts neither lets two rows share a step nor leaves a gap. A gap is a jump of the step; a missing value is NaN. With
+tolerance it is the nearest tick of a clock that follows the rows (`steps`), so that a clock that jitters or drifts
+neither lets two rows share a step nor leaves a gap. A gap is a jump of the step; a missing value is NaN. With
 `gaps="fill"` something stands in for what is missing in a window (`missing`), so that a question is asked at every row
 from which a seasonal naive forecast could be made, however long ago the last target was; a question knows how long
-(`Asks.age`). No window begins before its series; truths are never filled in. Without a known interval, the times ahead
-of a row lie apart by the median of the last intervals of its series: one gap moves nothing. A row becomes *current*
-when it is read or, with known inputs, when the known values of its H next steps have been read: only then do its
-targets count, so that a forecast from an earlier row cannot have seen them. Memory is series · (lags + 2 · season +
-horizon) rows.
+(`Asks.age`). An input that is missing is filled in when its row is read (`lost_inputs`); a question knows how far off
+the known inputs ahead may be for that (`Asks.doubt`). No window begins before its series; truths are never filled in.
+Without a known interval, the times ahead of a row lie apart by the median of the last intervals of its series: one gap
+moves nothing. A row becomes *current* when it is read or, with known inputs, when the known values of its H next steps
+have been read: only then do its targets count, so that a forecast from an earlier row cannot have seen them. Memory is
+series · (lags + 2 · season + horizon) rows.
 
 Sentinels and the values of a dead sensor are missing (`faults`). Those that a sensor repeated before it was found dead
 are forgotten, once the row that showed it is current.
@@ -40,6 +41,7 @@ from streamgp.windows.calendar import Bools, Floats, Ints
 from streamgp.windows.context import Filler
 from streamgp.windows.faults import Faults, Stuck
 from streamgp.windows.last_known import LastKnown, Recent
+from streamgp.windows.lost_inputs import LostInputs
 from streamgp.windows.missing import bridged, complete, filled, finite
 from streamgp.windows.rows import Names, Rows, increasing, numbers, times
 from streamgp.windows.timeline import NEVER, PACE, Ring, Timeline
@@ -120,6 +122,11 @@ class Windows:
         self._queue = np.zeros((4, 0), np.int64)  # (4, W) code, step, time, position of rows not yet current
         short = (spec.seasons or (spec.season,))[0] if spec.lags else 1
         self._faults = Faults(spec.columns, short, spec.sentinels, spec.faults)
+        inputs = channels - outputs
+        self._lost = None
+        if inputs and spec.lags and spec.gaps == "fill":
+            seasons = spec.seasons or ((spec.season,) if spec.season > 1 else ())
+            self._lost = LostInputs(inputs, seasons, self._back, self._waits, self._fades)
         self._dead: list[tuple[Stuck, int]] = []  # and the step that must be current before its values are forgotten
 
     @property
@@ -220,6 +227,8 @@ class Windows:
             self._last[:, code] = part._last[:, : len(code)]
             self._at_phase.put(code, part._at_phase)
             self._latest.put(code, part._latest)
+            if self._lost is not None and part._lost is not None:
+                self._lost.put(code, part._lost)
 
     def newest(self) -> Newest:
         """The newest row of every series, and the interval that its next rows are expected at."""
@@ -229,6 +238,17 @@ class Windows:
             return Newest(step, ds, first, np.full(len(step), spec.every_ns or 1))
         nowhere = np.full(len(step), -1, np.int64)
         return Newest(step, ds, first, self._past().interval(np.arange(len(step)), step, nowhere))
+
+    def lost(self) -> Ints:
+        """(S, C − O) rows since the last value of each input at the newest row of every series; 0 where it has one, and
+        where none was ever known."""
+        self._reserve()
+        code, step = np.arange(len(self.names)), self._last[0, : len(self.names)]
+        place, here = np.full(len(code), -1), np.zeros(1, np.int64)
+        found = None if self._lost is None else self._lost.doubt(code, step, place, here, slice(None))
+        if found is None:
+            return np.zeros((len(code), self._ring.channels - len(self.spec.targets)), np.int64)
+        return np.asarray(found.age[:, 0], np.int64)
 
     def jumps(self) -> Ints:
         """(S,) steps from the row before the newest one of every series to the newest; 0 where none is kept."""
@@ -294,6 +314,8 @@ class Windows:
         keep, step = self._steps(read)
         self.late += len(read.ds) - len(keep)
         code, ds, values = read.code[keep], read.ds[keep], read.values[keep]
+        if self._lost is not None:
+            values = self._lost.in_rows(self._ring, code, step, values, self._last[0])
         timeline = Timeline(self._ring, code, step, ds, values, self._back, self._waits)
         current = self._become(timeline, np.stack([code, step, ds, position[keep]]))
         answers = self._answer(current, timeline)
@@ -301,6 +323,8 @@ class Windows:
         asks = self._ask(current, timeline, recent=known)
         self._take(known)
         self._ring.write(code, step, ds, values)
+        if self._lost is not None:
+            self._lost.taken()
         self._last[0, code], self._last[1, code] = step, np.maximum(ds, self._last[1, code]) if self._any_order else ds
         return asks, answers, current
 
@@ -480,6 +504,7 @@ class Windows:
         if spec.lags and spec.gaps == "fill":
             age = self._age(columns, rows, recent)
             past[0] = columns = self._filled(columns, past[1] if self.shape.seasonal else None, rows, timeline, recent)
+        given = future is not None
         if not spec.lags:
             own = np.zeros(1, np.int64)
             ahead.append(self._look(timeline, rows, own, slice(outputs, None)) if future is None else future)
@@ -490,6 +515,7 @@ class Windows:
             ahead.append(future)
         if spec.calendar:
             ahead.append(calendar.values(when, spec.zone, spec.every_ns))
+        doubt, stale = self._doubt(rows, given)
         x = _beside(past), _beside(ahead) if ahead else np.zeros((*when.shape, 0))
         whole &= finite(x[1])
         if spec.lags and spec.gaps == "fill":
@@ -502,6 +528,7 @@ class Windows:
         origin = rows.step - (0 if spec.lags else 1)
         parts = (part[kept] for part in (rows.code, origin, rows.position, rows.ds, when, age))
         series, origins, position, cutoff, ds, ages = (_long(part) for part in parts)
+        doubts, stales = (torch.from_numpy(part[kept]) for part in (doubt, stale))
         inputs = Inputs(torch.from_numpy(x[0][kept]), torch.from_numpy(x[1][kept]))
         if self._filler is not None:
             left, near = _Current(*(part[kept] for part in rows)), columns[kept]
@@ -516,7 +543,50 @@ class Windows:
 
             known = None if future is None else future[kept]
             inputs = inputs._replace(context=torch.from_numpy(self._filler.fill(look, left.step, when[kept], known)))
-        return Asks(series, origins, position, cutoff, ds, ages, inputs)
+        blur = torch.zeros(len(series), self.shape.columns, dtype=torch.float64)
+        return Asks(series, origins, position, cutoff, ds, ages, doubts, blur, stales, inputs)
+
+    def shifted(self, asks: Asks, column: int, sign: float) -> Inputs:
+        """The windows as they would be if what stands in for a known input that was lost were wrong: by its standard
+        deviation at every step ahead, up (sign 1) or down (-1).
+
+        A forecast's variance from an input that is not known is the square of half the difference of both forecasts
+        (Julier & Uhlmann 1997, with two sigma points an input).
+
+        Args:
+            asks: N questions.
+            column: of the known inputs.
+            sign: 1 or -1.
+        """
+        past, future, context = asks.x
+        size = sign * asks.doubt[:, :, column]  # (N, H)
+        channel = column + (len(self.spec.targets) if self.shape.seasonal else 0)
+        future = future.clone()
+        future[:, :, channel] += size
+        if context is None or self._filler is None:
+            return Inputs(past, future, context)
+        count, known = len(size), np.zeros((*size.shape, len(self.spec.known)))
+        known[:, :, column] = size.numpy()
+
+        def nothing(off: Ints) -> Floats:
+            return np.zeros((count, len(off), self._ring.channels))
+
+        moved = torch.from_numpy(self._filler.move(nothing, known))
+        return Inputs(past, future, context + moved)
+
+    def _doubt(self, rows: _Current, given: bool) -> tuple[Floats, Bools]:
+        """(N, H, K) standard deviations of the known inputs ahead, 0 where they are known, and (N, H) whether one was
+        lost so long ago that its last value says little."""
+        spec = self.spec
+        horizon, known = spec.horizon, len(spec.known) if spec.lags else 0
+        found = None
+        if self._lost is not None and known and not given:
+            inputs = slice(self._lost.columns - known, None)
+            found = self._lost.doubt(rows.code, rows.step, rows.place, self._ahead, inputs)
+        if found is None:
+            return np.zeros((len(rows.code), horizon, known)), np.zeros((len(rows.code), horizon), bool)
+        old = found.age > (self._fades if np.isfinite(self._fades) else horizon)
+        return found.deviation, np.asarray(((found.deviation > 0) & old).any(2))
 
     def _age(self, columns: Floats, rows: _Current, recent: Recent | None) -> Ints:
         """(N, O) steps since the last known value of each target; columns: (N, L, C) of the lags, as they are known."""
@@ -654,6 +724,8 @@ class Windows:
         for name in _LAST_KNOWN:
             own: LastKnown = getattr(self, f"_{name}")
             tensors |= {f"{name}.{part}": tensor for part, tensor in own.state(count).items()}
+        if self._lost is not None:
+            tensors |= {f"lost.{part}": tensor for part, tensor in self._lost.state(count).items()}
         faults, about = self._faults.state(count)
         tensors |= {f"faults.{part}": tensor for part, tensor in faults.items()}
         rest: dict[str, Json] = {"rows": self.rows, "late": self.late, "snapped": self.snapped, "faults": about}
@@ -678,6 +750,9 @@ class Windows:
         self._last, self._queue = tensors["last"].numpy().copy(), tensors["queue"].numpy().copy()
         for name in _LAST_KNOWN:
             getattr(self, f"_{name}").restore({part: tensors[f"{name}.{part}"] for part in ("step", "value")})
+        if self._lost is not None:
+            lost = {name.removeprefix("lost."): part for name, part in tensors.items() if name.startswith("lost.")}
+            self._lost.restore(lost, ring.capacity)
         self._faults.restore({"held": tensors["faults.held"]}, cast("dict[str, Json]", rest["faults"]))
         dead = cast("list[tuple[int, int, int, float, int]]", rest["dead"])
         self._dead = [(Stuck(row, code, column, value), step) for row, code, column, value, step in dead]

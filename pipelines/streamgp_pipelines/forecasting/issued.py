@@ -20,6 +20,7 @@ def as_pairs(learner: Learner, asks: Asks, calibration: Calibration) -> Due:
     """N questions as N · T rows, window by window and column by column, with any quantiles of the distribution."""
     rows, shape, wanted = len(asks.origin), learner.windows.shape, calibration.probabilities
     parameters = learner.predict(asks)  # (P, N, T)
+    asks = learner.blurred(asks, lambda few: learner.model.family.from_parameters(learner.predict(few)))
     raw = learner.widened(asks, learner.model.family.from_parameters(parameters)).parameters()
     issued = learner.model.family.from_parameters(raw.reshape(len(raw), -1, 1))
     quantiles = torch.zeros(0, rows * shape.columns, dtype=FLOAT)

@@ -44,14 +44,15 @@ def _of_inputs(asks: Asks, windows: Windows) -> str:
     """That inputs have no value in any row of a window."""
     spec = windows.spec
     first, stop = len(spec.targets), len(spec.columns)
-    lost = torch.isnan(asks.x.past[:, -1, first:stop])  # (N, C − O)
+    lost = torch.isnan(asks.x.past[:, -1, first:stop])  # (N, C − O), which were never known
+    lost |= torch.from_numpy(windows.lost())[asks.series] >= spec.lags
     if not bool(lost.any()):
         return ""
     names = [name for name, gone in zip(spec.columns[first:], lost.any(0).tolist(), strict=True) if gone]
     where = _series(asks, windows, lost.any(1))
     return (
-        f"{' and '.join(names)}{where} had no value in the newest {spec.lags} rows: what the forecast would take from "
-        "them is not known, and the bands are not wider for it"
+        f"{' and '.join(names)}{where} had no value in the newest {spec.lags} rows: the last season stands in for what "
+        "the forecast would take from them, and the bands are not wider for it"
     )
 
 

@@ -312,11 +312,10 @@ class _Bands(Bands):
 
         def own(some: Tensor, series: Tensor) -> tuple[Questions, tuple[float, ...]]:
             issued = type(asked.issued).from_parameters(asked.issued.parameters()[:, some])
-            phase, reference, past, age = (
-                None if part is None else part[some] for part in (asked.phase, asked.reference, asked.past, asked.age)
-            )
+            given = (asked.phase, asked.reference, asked.past, asked.age, asked.blur)
+            phase, reference, past, age, blur = (None if part is None else part[some] for part in given)
             assert phase is not None and reference is not None
-            return Questions(series, asked.at[some], phase, issued, reference, past, age), wanted
+            return Questions(series, asked.at[some], phase, issued, reference, past, age, blur), wanted
 
         return self._fleet._routed("quantiles", asked.series, own)
 

@@ -25,7 +25,7 @@ from streamgp.forecasting.alarms import Alarms
 from streamgp.forecasting.bands import Bands, Issued, Questions, features
 from streamgp.forecasting.scores import Scores
 from streamgp.forecasting.units import in_units
-from streamgp.forecasting.volatility import Errors
+from streamgp.forecasting.volatility import TINY, Errors
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.windows.ledger import Ledger
 from streamgp.windows.windows import Answers, Asks, Windows
@@ -296,6 +296,7 @@ class Learner:
         issued = self._nothing()
         if len(asks.origin):
             issued = self._predict(asks)
+            asks = self.blurred(asks, self._predict)
             self.ledger.add(asks, self.widened(asks, issued))
         self._calibrate(asks, issued, answers)
         due = self.ledger.pop(answers)
@@ -374,14 +375,34 @@ class Learner:
             reference,
             asks.x.past[..., : shape.outputs],
             asks.age,
+            asks.blur,
         )
 
     def widened(self, asks: Asks, issued: Predictive) -> Predictive:
-        """Raw distributions (N, T), wider where a target was not known at the row asked at; outcomes as they are."""
-        if issued.binary or not bool((asks.age > 0).any()):
+        """Raw distributions (N, T), wider where a target was not known at the row asked at, or an input ahead; outcomes
+        as they are."""
+        if issued.binary or not bool((asks.age > 0).any() or (asks.blur > 0).any()):
             return issued
         wider = self.bands.wider(asks.series, asks.age)
+        wider *= torch.sqrt(1.0 + asks.blur.square() / issued.variance.clamp(min=TINY))
         return issued.affine(wider, issued.mean * (1.0 - wider))
+
+    def blurred(self, asks: Asks, predict: Callable[[Asks], Predictive]) -> Asks:
+        """The questions with the standard deviations of their means for known inputs that are in doubt: half the
+        difference of the means where an input is a standard deviation more, and less, at all steps."""
+        some = torch.nonzero((asks.doubt > 0).flatten(1).any(1))[:, 0]
+        if not len(some) or self.model.family.binary:
+            return asks
+        few = asks.rows(some)
+        square = torch.zeros_like(few.blur)
+        for column in range(asks.doubt.shape[2]):
+            if bool((few.doubt[:, :, column] > 0).any()):
+                shifted = [few._replace(x=self.windows.shifted(few, column, sign)) for sign in (1.0, -1.0)]
+                more, less = (predict(one).mean for one in shifted)
+                square += ((more - less) / 2).square()
+        blur = asks.blur.clone()
+        blur[some] = square.sqrt()
+        return asks._replace(blur=blur)
 
     def _learn(self, due: Due) -> Step | None:
         """Step 4; before the end of the warm-up windows are only kept, at its end they are fitted together.

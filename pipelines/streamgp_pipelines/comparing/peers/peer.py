@@ -111,6 +111,10 @@ class PeerLearner(Learner):
     def _predict(self, asks: Asks) -> Predictive:
         return Gaussian(self._now.mean, torch.zeros_like(self._now.mean), self._now.deviation.square())
 
+    def blurred(self, asks: Asks, predict: Callable[[Asks], Predictive]) -> Asks:
+        """A peer says itself how wide its forecasts are."""
+        return asks
+
     def _calibrate(self, asks: Asks, issued: Predictive, answers: Answers) -> None:
         shape = self._now.mean.shape
         self.ledger.calibrate(self._now.quantiles, torch.zeros(features(self.calibration), *shape, dtype=FLOAT))
