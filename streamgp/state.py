@@ -1,18 +1,20 @@
 """State by declaration: a class names the fields that are its state, and gets `state` and `restore` from that.
 
 A checkpoint is tensors by name and JSON. A field knows its keys in both, how it is read off an object, and what it
-refuses. `restore` takes every key before it changes anything of its own: what is missing, has another shape or type, or
-is not known raises ValueError.
+refuses. `restore` takes every key, those of the parts inside too, before it changes anything: what is missing, has
+another shape or type, or is not known raises ValueError, which names the key.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeAlias
+from operator import attrgetter
+from typing import ClassVar, Protocol, TypeAlias, cast
 
+import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
@@ -71,15 +73,35 @@ class Declared:
         """The inverse of `state`.
 
         Raises:
+            ValueError: it is not the state of such an object; nothing was changed.
+        """
+        self.restoring(tensors, rest)()
+
+    def restoring(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> Callable[[], None]:
+        """Check a state; calling the result restores it.
+
+        Raises:
             ValueError: it is not the state of such an object.
         """
         left, more = dict(tensors), dict(rest)
         setting = [field.take(self, left, more) for field in self.STATE]
-        if unknown := [*left, *more]:
-            raise ValueError(f"{type(self).__name__} has no {unknown[0]}")
-        for put in setting:
-            put()
-        self.restored()
+        for unknown in (*left, *more):
+            raise ValueError(f"{unknown} is not known")
+        self.check_state(tensors, rest)
+
+        def put() -> None:
+            for one in setting:
+                one()
+            self.restored()
+
+        return put
+
+    def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        """What its fields cannot see of a state, each key of which fits.
+
+        Raises:
+            ValueError: it is not the state of such an object.
+        """
 
     def restored(self) -> None:
         """What follows from the state is computed again here."""
@@ -89,52 +111,194 @@ class Tensors:
     """Tensors by the names of their attributes. Those that PyTorch registered are written in place, others replaced.
 
     Args:
-        names: of the attributes, which are the keys.
+        names: the keys.
+        prefix: of the attributes, before the key.
+        grows: axes that may be of another size in a state.
+    """
+
+    def __init__(self, *names: str, prefix: str = "", grows: tuple[int, ...] = ()) -> None:
+        self.names, self.prefix, self.grows = names, prefix, grows
+
+    def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        tensors |= {name: getattr(owner, self.prefix + name) for name in self.names}
+
+    def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
+        own = {name: getattr(owner, self.prefix + name) for name in self.names}
+        found = {name: fitting(name, tensors.pop(name, None), like, self.grows) for name, like in own.items()}
+
+        def put() -> None:
+            for name, tensor in found.items():
+                _set(owner, self.prefix + name, tensor)
+
+        return put
+
+
+class Arrays:
+    """NumPy arrays, which a state replaces by copies.
+
+    Args:
+        names: the keys; arrays that grow have as many rows as the others of their field.
+        prefix: of the attributes, before the key.
+        grows: whether the first axis may be of another size in a state.
+    """
+
+    def __init__(self, *names: str, prefix: str = "_", grows: bool = True) -> None:
+        self.names, self.prefix, self.grows = names, prefix, grows
+
+    def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        tensors |= {name: torch.from_numpy(getattr(owner, self.prefix + name).copy()) for name in self.names}
+
+    def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
+        found: dict[str, np.ndarray] = {}
+        rows: int | None = None
+        for name in self.names:
+            like = torch.from_numpy(getattr(owner, self.prefix + name))
+            tensor = fitting(name, tensors.pop(name, None), like, (0,) if self.grows else ())
+            rows = len(tensor) if rows is None else rows
+            if self.grows and len(tensor) != rows:
+                raise ValueError(f"{name} has {len(tensor)} rows, and {self.names[0]} has {rows}")
+            found[name] = tensor.numpy()
+
+        def put() -> None:
+            for name, array in found.items():
+                setattr(owner, self.prefix + name, array.copy())
+
+        return put
+
+
+class Padded:
+    """Tensors with some rows in use, saved at their largest size with zeros behind, and how many rows there are.
+
+    Args:
+        names: of the attributes, which are the keys; they have as many rows.
+        most: name of the attribute that says how many rows they can have.
+        key: that the number of rows stands under.
+    """
+
+    def __init__(self, *names: str, most: str, key: str) -> None:
+        self.names, self.most, self.key = names, most, key
+
+    def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        most = getattr(owner, self.most)
+        for name in self.names:
+            used = getattr(owner, name)
+            tensors[name] = used.new_zeros(most, *used.shape[1:])
+            tensors[name][: len(used)] = used
+            rest[self.key] = len(used)
+
+    def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
+        most, rows = getattr(owner, self.most), pop(rest, self.key)
+        if type(rows) is not int or not 0 <= rows <= most:
+            raise ValueError(f"{self.key} is {rows!r}, not a number of rows up to {most}")
+        found: dict[str, Tensor] = {}
+        for name in self.names:
+            own = getattr(owner, name)
+            whole = fitting(name, tensors.pop(name, None), own.new_empty(most, *own.shape[1:]))
+            found[name] = whole[:rows].clone().to(own.device)
+
+        def put() -> None:
+            for name, tensor in found.items():
+                setattr(owner, name, tensor)
+
+        return put
+
+
+class Members:
+    """Lists or mappings of tensors by the names of their attributes: their tensors as "name.place", written in place.
+
+    Args:
+        names: of the attributes, as many tensors in each as there will be.
     """
 
     def __init__(self, *names: str) -> None:
         self.names = names
 
     def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        tensors |= {name: getattr(owner, name) for name in self.names}
+        tensors |= self._of(owner)
 
     def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
-        found = {name: fitting(name, tensors.pop(name, None), getattr(owner, name)) for name in self.names}
+        pairs = [(own, fitting(key, tensors.pop(key, None), own)) for key, own in self._of(owner).items()]
+        return lambda: copy(pairs)
 
-        def put() -> None:
-            for name, tensor in found.items():
-                _set(owner, name, tensor)
+    def _of(self, owner: object) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for name in self.names:
+            held = getattr(owner, name)
+            places = held.items() if isinstance(held, Mapping) else enumerate(held)
+            found |= {f"{name}.{place}": tensor for place, tensor in places}
+        return found
 
-        return put
+
+@dataclass(frozen=True)
+class Copies:
+    """A mapping of whatever tensors, which a state replaces: those of modules as they once were, for instance.
+
+    Args:
+        name: of the attribute.
+        prefix: of its keys, a dot behind; none: all keys that no field before it takes.
+    """
+
+    name: str
+    prefix: str = ""
+
+    def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        tensors |= {f"{self.prefix}{key}": tensor for key, tensor in getattr(owner, self.name).items()}
+
+    def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
+        found = {key: tensors.pop(key) for key in [*tensors] if key.startswith(self.prefix)}
+        return lambda: setattr(
+            owner, self.name, {key[len(self.prefix) :]: tensor.clone() for key, tensor in found.items()}
+        )
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number, a truth value or a string.
+    """A number, a truth value, a string, or an object that is kept as it is.
 
     Args:
-        name: of the attribute, which is the key.
+        name: of the attribute, that of a part as "part.name".
         kind: its type; an int is a float too.
         none: a number that is not finite, which JSON does not have: it stands as null.
+        key: where it is not the name.
     """
 
     name: str
-    kind: type[bool] | type[int] | type[float] | type[str]
+    kind: type[bool] | type[int] | type[float] | type[str] | type[dict[str, Json]]
     none: float | None = None
+    key: str = ""
 
     def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        value = getattr(owner, self.name)
-        rest[self.name] = value if self.none is None or math.isfinite(value) else None
+        value = attrgetter(self.name)(owner)
+        rest[self.key or self.name] = value if self.none is None or math.isfinite(value) else None
 
     def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
-        value = pop(rest, self.name)
+        key = self.key or self.name
+        value = pop(rest, key)
         if value is None and self.none is not None:
             value = self.none
         elif self.kind is float and type(value) is int:
             value = float(value)
         if type(value) is not self.kind:
-            raise ValueError(f"{self.name} is {value!r}, not of type {self.kind.__name__}")
-        return lambda: setattr(owner, self.name, value)
+            raise ValueError(f"{key} is {value!r}, not of type {self.kind.__name__}")
+        part, _, name = self.name.rpartition(".")
+        return lambda: setattr(attrgetter(part)(owner) if part else owner, name, value)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A list of whole numbers or of strings, by the name of its attribute."""
+
+    name: str
+    kind: type[int] | type[str]
+
+    def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        rest[self.name] = list(getattr(owner, self.name))
+
+    def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
+        found = pop(rest, self.name)
+        if not isinstance(found, list) or any(type(one) is not self.kind for one in found):
+            raise ValueError(f"{self.name} is {found!r}, not a list of type {self.kind.__name__}")
+        return lambda: setattr(owner, self.name, list(found))
 
 
 @dataclass(frozen=True)
@@ -160,58 +324,84 @@ class Nested:
     """Parts by the names of their attributes: each one's tensors as "name.key", its JSON under its name.
 
     Args:
-        names: of the attributes.
+        names: of the attributes, which are those of the parts.
+        of: name of a method that says which parts there are beside them, by name.
         under: the key that the JSON of all parts stands under; none: each stands beside the other keys.
         optional: those of the names that are left out where the attribute has no state.
+        made: attribute that may be None -> name of the method that makes its part, where a state has one.
+        bare: whether the parts are tensors alone, so that there is no JSON of them.
     """
 
-    def __init__(self, *names: str, under: str = "", optional: tuple[str, ...] = ()) -> None:
-        self.names, self.under, self.optional = names, under, optional
+    def __init__(
+        self,
+        *names: str,
+        of: str = "",
+        under: str = "",
+        optional: tuple[str, ...] = (),
+        made: Mapping[str, str] | None = None,
+        bare: bool = False,
+    ) -> None:
+        self.names, self.of, self.under, self.optional = names, of, under, optional
+        self.made, self.bare = made or {}, bare
 
-    def parts(self, owner: object) -> Parts:
-        every = {name: getattr(owner, name) for name in self.names}
-        return {
-            name: part
-            for name, part in every.items()
-            if name not in self.optional or isinstance(part, Stateful | nn.Module | Tensor)
-        }
+    def parts(self, owner: object) -> dict[str, Stateful | nn.Module | Tensor]:
+        """Those that always are there."""
+        found = {name: getattr(owner, name) for name in self.names}
+        for name in self.optional:
+            if not isinstance(found[name], Stateful | nn.Module | Tensor):
+                del found[name]
+        return {**found, **getattr(owner, self.of)()} if self.of else found
 
     def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        found, inner = gather(self.parts(owner))
+        parts = self.parts(owner)
+        parts |= {name: part for name in self.made if (part := getattr(owner, name)) is not None}
+        found, inner = gather(parts)
         tensors |= found
-        rest |= {self.under: inner} if self.under else inner
+        if not self.bare:
+            rest |= {self.under: inner} if self.under else inner
 
     def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
-        parts = self.parts(owner)
-        inner = rest
-        if self.under:
-            found = pop(rest, self.under)
-            if not isinstance(found, dict):
-                raise ValueError(f"{self.under} is {found!r}, not an object")
-            inner = dict(found)
+        inner = _object(rest, self.under) if self.under else rest
+        there = {key.partition(".")[0] for key in tensors} if self.bare else inner
+        made = {name: getattr(owner, make)() if name in there else None for name, make in self.made.items()}
+        parts = self.parts(owner) | {name: part for name, part in made.items() if part is not None}
         own = {key: tensors.pop(key) for key in [*tensors] if key in parts or key.partition(".")[0] in parts}
-        more = {name: pop(inner, name) for name, part in parts.items() if isinstance(part, Stateful)}
-        if self.under and inner:
-            raise ValueError(f"{self.under} has no {next(iter(inner))}")
-        return lambda: scatter(parts, own, more)
+        more = {name: {} if self.bare else pop(inner, name) for name, part in parts.items() if _stateful(part)}
+        for unknown in inner if self.under else ():
+            raise ValueError(f"{self.under}.{unknown} is not known")
+        put = scattering(parts, own, more)
+
+        def put_all() -> None:
+            for name, part in made.items():
+                setattr(owner, name, part)
+            put()
+
+        return put_all
 
 
 @dataclass(frozen=True)
 class Whole:
-    """A part whose keys stand among those of its owner: all that no field before it takes."""
+    """A part whose keys stand among those of its owner: all that no field before it takes.
+
+    Args:
+        name: of the attribute.
+        under: the key that the part's JSON stands under; none: it stands beside the other keys.
+    """
 
     name: str
+    under: str = ""
 
     def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         found, inner = getattr(owner, self.name).state()
         tensors |= found
-        rest |= inner
+        rest |= {self.under: inner} if self.under else inner
 
     def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
-        own, more = dict(tensors), dict(rest)
+        own, more = dict(tensors), _object(rest, self.under) if self.under else dict(rest)
         tensors.clear()
-        rest.clear()
-        return lambda: void(getattr(owner, self.name).restore(own, more))
+        if not self.under:
+            rest.clear()
+        return _restoring(getattr(owner, self.name), own, more)
 
 
 def void(_: object) -> None:
@@ -229,17 +419,46 @@ def pop(rest: dict[str, Json], key: str) -> Json:
     return rest.pop(key)
 
 
-def fitting(key: str, found: Tensor | None, like: Tensor) -> Tensor:
-    """What was found at a key, in place of `like`.
+def fitting(key: str, found: Tensor | None, like: Tensor, grows: tuple[int, ...] = ()) -> Tensor:
+    """What was found at a key, in place of `like`; grows: axes that may have another size.
 
     Raises:
         ValueError: nothing was, or its shape or dtype is another than that of `like`.
     """
     if found is None:
         raise ValueError(f"{key} is missing")
-    if found.shape != like.shape or found.dtype != like.dtype:
-        raise ValueError(f"{key} is {tuple(found.shape)} {found.dtype}, not {tuple(like.shape)} {like.dtype}")
+    wanted = [size if axis not in grows else None for axis, size in enumerate(like.shape)]
+    same = len(wanted) == found.dim() and all(a in (None, b) for a, b in zip(wanted, found.shape, strict=True))
+    if not same or found.dtype != like.dtype:
+        shape = str(tuple("any" if size is None else size for size in wanted)).replace("'", "")
+        raise ValueError(f"{key} is {tuple(found.shape)} {found.dtype}, not {shape} {like.dtype}")
     return found
+
+
+def copy(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """The second of each into the first."""
+    with torch.no_grad():
+        for own, found in pairs:
+            own.copy_(found)
+
+
+def _object(rest: dict[str, Json], key: str) -> dict[str, Json]:
+    """A copy of the object at a key, which is removed."""
+    found = pop(rest, key)
+    if not isinstance(found, dict):
+        raise ValueError(f"{key} is {found!r}, not an object")
+    return dict(found)
+
+
+def _stateful(part: object) -> bool:
+    return isinstance(part, Declared) or isinstance(part, Stateful)  # noqa: SIM101  the first is far cheaper
+
+
+def _restoring(part: Stateful, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
+    """The state of a part, checked as far as it can be before it is restored."""
+    if isinstance(part, Declared) and type(part).restore is Declared.restore:
+        return part.restoring(tensors, rest)
+    return lambda: part.restore(tensors, rest)
 
 
 def _set(owner: object, name: str, tensor: Tensor) -> None:
@@ -265,10 +484,10 @@ def gather(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Json]]:
         if isinstance(part, Tensor):
             tensors[name] = part
             continue
-        if isinstance(part, Stateful):
-            inner, rest[name] = part.state()
-        else:
+        if isinstance(part, nn.Module) and not _stateful(part):
             inner = part.state_dict()
+        else:
+            inner, rest[name] = cast("Stateful", part).state()
         tensors |= {f"{name}.{key}": value.detach() for key, value in inner.items()}
     return tensors, rest
 
@@ -279,18 +498,46 @@ def scatter(parts: Parts, tensors: Mapping[str, Tensor], rest: Mapping[str, Json
     Raises:
         ValueError: it is not the state of such parts.
     """
+    scattering(parts, tensors, rest)()
+
+
+def scattering(parts: Parts, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> Callable[[], None]:
+    """Check the state of parts; calling the result is `scatter`.
+
+    Raises:
+        ValueError: it is not the state of such parts.
+    """
+    setting: list[Callable[[], None]] = []
+    pairs: list[tuple[Tensor, Tensor]] = []
+    inside: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        name, _, place = key.partition(".")
+        inside.setdefault(name, {})[place] = tensor
     for name, part in parts.items():
-        if isinstance(part, Stateful):
-            own = {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}.")}
-            more = rest[name]
+        if _stateful(part):
+            more = rest.get(name)
             if not isinstance(more, dict):
                 raise ValueError(f"{name} is {more!r}, not an object")
-            part.restore(own, more)
-            continue
-        whole = {name: part} if isinstance(part, Tensor) else part.state_dict(prefix=f"{name}.")
-        with torch.no_grad():
-            for key, value in whole.items():
-                value.copy_(fitting(key, tensors.get(key), value))
+            try:
+                setting.append(_restoring(cast("Stateful", part), inside.get(name, {}), more))
+            except ValueError as error:
+                raise ValueError(f"{name}.{error}") from None
+        elif isinstance(part, Tensor):
+            pairs.append((part, fitting(name, tensors.get(name), part)))
+        else:
+            assert isinstance(part, nn.Module)
+            own = inside.get(name, {})
+            for key, value in part.state_dict().items():
+                pairs.append((value, fitting(f"{name}.{key}", own.pop(key, None), value)))
+            for unknown in own:
+                raise ValueError(f"{name}.{unknown} is not known")
+
+    def put() -> None:
+        copy(pairs)
+        for one in setting:
+            one()
+
+    return put
 
 
 def holding(parts: Parts) -> Callable[[], None]:

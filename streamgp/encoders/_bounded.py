@@ -29,6 +29,7 @@ class Bounded(Encoder):
         super().__init__()
         self.inner = inner
         self.width = inner.width
+        self.eval()  # as the inner one
 
     @property
     def output(self) -> nn.Linear | None:

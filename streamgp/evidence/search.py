@@ -9,13 +9,16 @@ the last hyper-parameters lead to a clear signal, Adam leaves the default out (`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from streamgp.base import Json
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.thinned import Estimate, Hyper, Profile, by_adam, smooth
+from streamgp.state import fitting
 
 
 class Method(Protocol):
@@ -123,3 +126,22 @@ class Search:
     def unpack(self, packed: Tensor) -> None:
         """The inverse of `pack`."""
         self.hyper, self.found = Hyper.unpack(packed[:-1].clone()), bool(packed[-1])
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The field of a declaration for the search that an attribute names; its key is "hyper"."""
+
+    name: str
+
+    def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        tensors["hyper"] = self._of(owner).pack()
+
+    def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
+        found = fitting("hyper", tensors.pop("hyper", None), self._of(owner).pack())
+        return lambda: self._of(owner).unpack(found)
+
+    def _of(self, owner: object) -> Search:
+        found = getattr(owner, self.name)
+        assert isinstance(found, Search)
+        return found

@@ -23,7 +23,7 @@ sinks as much in 2/α rows, to Ville's at the lowest.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from torch import Tensor
 
 from streamgp.base import Due, Json, Shape
 from streamgp.forecasting.masses import YOUNGEST, Masses
+from streamgp.state import Arrays, Declared, Nested, Value
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -69,9 +70,6 @@ RARE = 0.05
 """Least q: so many rows are needed that one repeated value is no alarm."""
 
 
-_STATE = ("counts", "level", "repeats", "bets", "last", "calm")
-
-
 class Verdicts(NamedTuple):
     """What each of R forecasts says of its truth.
 
@@ -84,7 +82,7 @@ class Verdicts(NamedTuple):
     kind: Tensor
 
 
-class Alarms:
+class Alarms(Declared):
     """Tail probabilities and alarms of arrived values; Stateful. One estimate for all series, stretches for each.
 
     Args:
@@ -107,6 +105,14 @@ class Alarms:
         >>> bool(found.p[-1] < 0.001), int(found.kind[-1]) & 1
         (True, 1)
     """
+
+    STATE = (
+        Arrays("counts", "level", "repeats", grows=False),
+        Arrays("last", "bets", "calm"),
+        Arrays("raised", prefix="", grows=False),
+        Value("rows", int),
+        Nested(of="_parts", bare=True),
+    )
 
     def __init__(self, shape: Shape, probabilities: tuple[float, ...], rate: float) -> None:
         self.shape, self.rate = shape, rate
@@ -305,16 +311,8 @@ class Alarms:
         share = int(self.raised[0]) / self.rows if self.rows else None
         return {"rate": self.rate, "rows": self.rows, **raised, "share": share}
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        own = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}
-        own |= {"raised": torch.from_numpy(self.raised.copy())}
-        return own | {f"masses.{name}": part for name, part in self._masses.state()[0].items()}, {"rows": self.rows}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self._masses.restore({name[7:]: part for name, part in tensors.items() if name.startswith("masses.")}, {})
-        for name in _STATE:
-            setattr(self, f"_{name}", tensors[name].numpy().copy())
-        self.raised, self.rows = tensors["raised"].numpy().copy(), cast(int, rest["rows"])
+    def _parts(self) -> dict[str, Masses]:
+        return {"masses": self._masses}
 
     def _reserve(self, series: Ints) -> None:
         """Room for every series named."""

@@ -36,7 +36,7 @@ trackers move once a micro-batch.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -44,7 +44,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamgp.base import FLOAT, Due, Json, Predictive, Shape, Stateful
+from streamgp.base import FLOAT, Due, Json, Predictive, Shape
 from streamgp.forecasting.bounds import Bounds, Change
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.caps import Caps
@@ -63,6 +63,7 @@ from streamgp.forecasting.masses import Course, Masses
 from streamgp.forecasting.outages import Outages
 from streamgp.forecasting.quantiles import below, crps, hits_at
 from streamgp.forecasting.volatility import JUMP, TINY, Errors, Volatility
+from streamgp.state import Arrays, Declared, Nested, Parts
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -93,9 +94,6 @@ FEATURES = 17
 """Numbers a forecast that are kept until its truth comes: see `Issued`. Where there are masses, 4 + 2·JUDGED more."""
 PHASE = 14
 """Which of them the phase is."""
-
-SHAPES = ("all", "outside")
-_STATE = ("errors", "raw", "latest", "steps", "off", "lost", "split")
 
 
 class Questions(NamedTuple):
@@ -142,7 +140,7 @@ def features(calibration: Calibration) -> int:
     return FEATURES if calibration.probabilities else 0
 
 
-class Bands(Volatility):
+class Bands(Declared, Volatility):
     """The calibrated distribution of a model's forecasts; Stateful. One calibration for all series, but the volatility,
     which each has of its own; or one for each, as if it were alone.
 
@@ -167,6 +165,13 @@ class Bands(Volatility):
         [-2.2, 2.2]
     """
 
+    STATE = (
+        Arrays("errors", "raw", "latest"),
+        Arrays("steps"),
+        Arrays("split", "off", "lost"),
+        Nested(of="_parts", made={"outside": "_another"}, bare=True),
+    )
+
     def __init__(self, shape: Shape, calibration: Calibration, period: int = 1, apart: bool = False) -> None:
         self.period = max(period, 1)
         super().__init__(shape, float(max(min(self.period, LONGEST), 24, shape.horizon)), apart)
@@ -186,7 +191,8 @@ class Bands(Volatility):
         self._waves = np.stack(waves, -1) if self.period > 1 else np.zeros((1, 2 * HARMONICS))
         units = 0 if apart else outputs
         arguments = shape, units, self.cycle, self._phases, int(self._group[-1]) + 1, 3 + 2 * HARMONICS + 8
-        self._shapes = [ErrorShape(*arguments)]  # of all truths; once there are masses, of those outside of them too
+        self._all = ErrorShape(*arguments)  # of all truths
+        self.outside: ErrorShape | None = None  # once there are masses, of those outside of them too
         self._split = np.zeros(units, bool)  # (U,) which have the second
         self._lost = np.zeros((units, self._group[-1] + 1, STATES, 3))  # rows, CRPS without and with masses
         self._tracked = STATES if self.period == 1 else self._phases
@@ -315,14 +321,31 @@ class Bands(Volatility):
             for shape in self._shapes:
                 shape.reserve(grown)
 
+    @property
+    def _shapes(self) -> list[ErrorShape]:
+        return [self._all] if self.outside is None else [self._all, self.outside]
+
+    def _another(self) -> ErrorShape:
+        return copy.deepcopy(self._all)
+
+    def _parts(self) -> Parts:
+        own: Parts = {"all": self._all, "masses": self._masses}
+        return {**own, "outages": self.outages, "bounds": self._bounds, "caps": self._caps}
+
+    def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        if bool(tensors["split"].any()) and "outside.theta" not in tensors:
+            raise ValueError("outside.theta is missing, and split says that there are units with masses")
+        if any(len(tensors[key]) != len(tensors["split"]) for key in ("all.theta", "masses.value", "caps.lost")):
+            raise ValueError("split has another number of rows than what it is of")
+
     def _divide(self, units: Ints) -> None:
         """These units have masses: from here on the truths outside of them have a shape of their own."""
         new = units[~self._split[units]]
         if not len(new):
             return
-        if len(self._shapes) == 1:
-            self._shapes.append(copy.deepcopy(self._shapes[0]))
-        self._shapes[1].take(self._shapes[0], new)
+        if self.outside is None:
+            self.outside = self._another()
+        self.outside.take(self._all, new)
         self._split[new] = True
 
     def _learn_outside(self, truths: Truths, view: View, fair: NDArray[np.bool_]) -> None:
@@ -590,27 +613,3 @@ class Bands(Volatility):
     def _deviation(self, asked: Questions) -> Floats:
         """(N, O, H) raw standard deviations; what is infinite counts as large."""
         return np.nan_to_num(self._by_step(asked.issued.variance.sqrt()), nan=0.0, posinf=1e150)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}
-        parts: dict[str, Stateful] = {"masses": self._masses, "outages": self.outages}
-        parts |= {"bounds": self._bounds, "caps": self._caps}
-        parts |= dict(zip(SHAPES, self._shapes, strict=False))
-        for part, held in parts.items():
-            tensors |= {f"{part}.{name}": tensor for name, tensor in held.state()[0].items()}
-        return tensors, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        of: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            part, _, inner = name.rpartition(".")
-            of.setdefault(part, {})[inner] = tensor
-        for name in _STATE:
-            setattr(self, f"_{name}", of[""][name].numpy().copy())
-        self._masses.restore(of["masses"], {})
-        self.outages.restore(of["outages"], {})
-        self._bounds.restore(of["bounds"], {})
-        self._caps.restore(of["caps"], {})
-        self._shapes = [copy.deepcopy(self._shapes[0]) for part in SHAPES if part in of]
-        for part, shape in zip(SHAPES, self._shapes, strict=False):
-            shape.restore(of[part], {})

@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from streamgp.base import Json
+from streamgp.state import Arrays, Declared
 
 Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
@@ -30,7 +28,7 @@ class Change(NamedTuple):
     ended: Ints
 
 
-class Bounds:
+class Bounds(Declared):
     """Zeros, positive and negative truths of each unit; Stateful.
 
     Args:
@@ -43,6 +41,8 @@ class Bounds:
         >>> bounds.follow(unit[:1], np.array([-1.0])).ended.tolist(), bounds.lower(unit[:1]).tolist()
         ([0], [-inf])
     """
+
+    STATE = (Arrays("counts"),)
 
     def __init__(self, units: int) -> None:
         self._counts = np.zeros((units, 3), np.int64)
@@ -76,12 +76,3 @@ class Bounds:
     def _bounded(self) -> Bools:
         zeros, more, less = self._counts.T
         return np.asarray((less == 0) & (np.minimum(zeros, more) >= SEEN) & (zeros >= OFTEN * (zeros + more)))
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {"counts": torch.from_numpy(self._counts.copy())}, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        counts = tensors["counts"].numpy().copy()
-        if counts.ndim != 2 or counts.shape[1] != 3:
-            raise ValueError(f"counts of {counts.shape}, where there are three a unit")
-        self._counts = counts

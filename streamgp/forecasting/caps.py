@@ -15,12 +15,10 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from streamgp.base import Json
 from streamgp.forecasting.error_shape import BINS, EDGES, SHAPE_CYCLES, located
+from streamgp.state import Arrays, Declared
 
 Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
@@ -35,7 +33,7 @@ TO_ALL, TO_PRIOR = 100.0, 50.0
 _STATE = ("counts", "lost")
 
 
-class Caps:
+class Caps(Declared):
     """Counts of errors over raw standard deviations of each unit, and what caps have saved; Stateful.
 
     Args:
@@ -44,6 +42,8 @@ class Caps:
         groups: of steps.
         horizon: H.
     """
+
+    STATE = (Arrays(*_STATE),)
 
     def __init__(self, units: int, phases: int, groups: int, horizon: int) -> None:
         self.horizon = horizon
@@ -90,12 +90,3 @@ class Caps:
         new = np.nan_to_num(lost)
         both = [np.bincount(at[0], new[:, part], len(units)) for part in range(2)]
         self._lost[units] = self._lost[units] * kept[:, None] + np.stack(both, 1)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        if tensors["counts"].shape[1:] != self._counts.shape[1:]:
-            raise ValueError(f"caps are {tuple(tensors['counts'].shape[1:])}, not {self._counts.shape[1:]}")
-        for name in _STATE:
-            setattr(self, f"_{name}", tensors[name].numpy().copy())

@@ -5,6 +5,7 @@ There may be two of them: one of all truths, and, where an output has masses, on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from streamgp.base import Json, Shape
 from streamgp.errors import NumericalError
 from streamgp.forecasting.lanes import blocks
 from streamgp.linalg.batched import product
+from streamgp.state import Arrays, Declared
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -103,7 +105,7 @@ class Truths(NamedTuple):
         return Truths(self.units[there], unit, block, group, error, *rest), rows
 
 
-class ErrorShape:
+class ErrorShape(Declared):
     """θ and the histograms of one set of truths, of each unit: an output of a stream; Stateful.
 
     Args:
@@ -114,6 +116,8 @@ class ErrorShape:
         groups: of steps.
         width: W, of φ.
     """
+
+    STATE = (Arrays(*_STATE),)
 
     def __init__(self, shape: Shape, units: int, cycle: float, phases: int, groups: int, width: int) -> None:
         self.shape, self.cycle, self._phases = shape, cycle, phases
@@ -128,6 +132,10 @@ class ErrorShape:
         self._counts = np.zeros((units, phases, groups, BINS))
         self._beside = np.zeros((units, AT_MASS + 1, groups, BINS if phases == 1 else 0))  # without a cycle alone
         self._ahead = np.zeros(units)  # log likelihood of the second histograms over that of the first
+
+    def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        if not self._beside.shape[-1] and bool((tensors["ahead"] > MARGIN).any()):
+            raise ValueError("ahead says that the second histograms are, and there are none")
 
     def reserve(self, units: int) -> None:
         """Room for so many units more."""
@@ -283,17 +291,6 @@ class ErrorShape:
         for side in sides:
             cell = np.ravel_multi_index((*at, np.clip(side - 1, 0, BINS - 1)), counts.shape)
             np.add.at(counts.reshape(-1), cell if fair.all() else cell[fair], 1 / len(sides) / self.shape.horizon)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        if tensors["counts"].shape[1:] != self._counts.shape[1:]:
-            raise ValueError(f"histograms are {tuple(tensors['counts'].shape[1:])}, not {self._counts.shape[1:]}")
-        for name in _STATE:
-            setattr(self, f"_{name}", tensors[name].numpy().copy())
-        if not self._beside.shape[-1] and bool((self._ahead > MARGIN).any()):
-            raise ValueError("the second histograms are ahead, and there are none")
 
 
 def _quantiles(cells: Floats, p: Floats) -> Floats:

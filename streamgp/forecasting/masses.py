@@ -22,7 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamgp.base import FLOAT, Json
+from streamgp.base import FLOAT
+from streamgp.state import Arrays, Declared
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -69,7 +70,7 @@ class Course(NamedTuple):
     slope: Floats
 
 
-class Masses:
+class Masses(Declared):
     """The masses of each output and their probabilities; Stateful.
 
     Args:
@@ -82,6 +83,8 @@ class Masses:
         >>> [float(masses.value[0, j]) for j in masses.active(0)]
         [0.0]
     """
+
+    STATE = (Arrays(*_STATE, prefix=""),)
 
     def __init__(self, outputs: int, horizon: int) -> None:
         self.value = np.full((outputs, SLOTS), np.inf)
@@ -243,13 +246,6 @@ class Masses:
         low, high = np.take_along_axis(values, at - 1, -1), np.take_along_axis(values, at, -1)
         between = low + (other - grid[at - 1]) / (grid[at] - grid[at - 1]) * (high - low)
         return np.asarray(np.maximum.accumulate(np.where(inside, found, between), -1))
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {name: torch.from_numpy(getattr(self, name).copy()) for name in _STATE}, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        for name in _STATE:
-            setattr(self, name, tensors[name].numpy().copy())
 
     def _phi(self, output: int, slot: int, course: Course) -> tuple[Bools, Floats]:
         """Whether the last value is in the mass, and (..., W) φ."""

@@ -22,8 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamgp.base import Due, Json, Shape
+from streamgp.base import Due, Shape
 from streamgp.forecasting.lanes import Bools, Floats, Ints
+from streamgp.state import Arrays, Declared
 
 MEMORY = 4000.0
 """Rows after which errors count half."""
@@ -57,7 +58,7 @@ class Sizes(NamedTuple):
     judged: Floats
 
 
-class Outages:
+class Outages(Declared):
     """What outages do to forecasts; Stateful.
 
     Args:
@@ -73,9 +74,20 @@ class Outages:
         [3.3, 2.2, 1.83, 1.65]
     """
 
+    STATE = (Arrays(*Sizes._fields),)
+
     def __init__(self, shape: Shape, apart: bool = False) -> None:
         self.shape, self.apart = shape, apart
         self._sums = Sizes(*(np.zeros((1 - apart, shape.outputs)) for _ in Sizes._fields))
+
+    @property
+    def _sums(self) -> Sizes:
+        return Sizes(*(getattr(self, f"_{name}") for name in Sizes._fields))
+
+    @_sums.setter
+    def _sums(self, sums: Sizes) -> None:
+        for name, part in sums._asdict().items():
+            setattr(self, f"_{name}", part)
 
     def wider(self, series: Tensor, age: Tensor, profile: Floats) -> Tensor:
         """(N, T) factors of spreads.
@@ -153,12 +165,3 @@ class Outages:
             room = np.zeros((max(more, len(self._sums.weight)), self.shape.outputs))
             self._sums = Sizes(*(np.concatenate([part, room]) for part in self._sums))
         return series
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {name: torch.from_numpy(part.copy()) for name, part in self._sums._asdict().items()}, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        sums = Sizes(*(tensors[name].numpy().copy() for name in Sizes._fields))
-        if any(part.shape != sums.weight.shape or part.shape[1:] != (self.shape.outputs,) for part in sums):
-            raise ValueError(f"sizes of errors of {[part.shape for part in sums]}, of {self.shape.outputs} targets")
-        self._sums = sums

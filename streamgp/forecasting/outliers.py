@@ -7,6 +7,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgp.state import Arrays, Declared
+
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -39,7 +41,7 @@ class Outliers(NamedTuple):
     rmse: float
 
 
-class Largest:
+class Largest(Declared):
     """The truths with the largest squared errors, of each target, in bounded memory.
 
     Args:
@@ -54,6 +56,8 @@ class Largest:
         >>> found.ds.tolist(), round(float(found.share), 4), float(found.rmse)
         ([999], 1.0, 1.0)
     """
+
+    STATE = (Arrays("squares", "places", prefix="", grows=False),)
 
     def __init__(self, outputs: int, steps: int) -> None:
         self._steps = steps

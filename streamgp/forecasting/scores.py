@@ -18,9 +18,8 @@ Probabilities of outcomes 0 and 1 have those of `outcomes` beside them, and no b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import cast
 
 import numpy as np
 import torch
@@ -35,12 +34,12 @@ from streamgp.forecasting.lanes import whole
 from streamgp.forecasting.metrics import METRICS, Kind
 from streamgp.forecasting.outliers import Largest, Outliers
 from streamgp.forecasting.scored import Scored
+from streamgp.state import Arrays, Declared, Value, Whole
 
 _ORDER = (Kind.POINT, Kind.QUANTILES, Kind.BAND)
 """Of the sums that are kept."""
-_SUMS = ("sums", "before", "naive", "own", "own_before", "phases", "series", "blocks", "past", "past_before")
+_SUMS = ("sums", "before", "phases", "blocks", "past", "past_before")
 _BY_SERIES = ("naive", "own", "own_before", "series")
-_LARGEST = ("squares", "places")
 PHASES = 6
 """Blocks of a cycle whose coverage is counted."""
 BLOCKS = 80
@@ -49,7 +48,7 @@ MOST_SERIES = 100
 """Series whose coverage is reported; of more, those with the lowest and the highest."""
 
 
-class Scores:
+class Scores(Declared):
     """Running sums per output column; Stateful.
 
     Args:
@@ -74,6 +73,13 @@ class Scores:
         (2.0, 0.667, {'95': 0.0}, 2.062)
     """
 
+    STATE = (
+        Arrays(*_SUMS, grows=False),
+        *(Arrays(name) for name in _BY_SERIES),
+        Value("_span", int, key="span"),
+        Whole("_largest"),
+    )
+
     def __init__(self, shape: Shape, calibration: Calibration, binary: bool = False, period: int = 1) -> None:
         self.shape, self.calibration, self.binary, self.period = shape, calibration, binary, period
         self.levels = () if calibration.none else calibration.levels
@@ -96,6 +102,11 @@ class Scores:
         self._past = np.zeros(2)  # sum and count of |y[t] − y[t−S]|
         self._past_before = np.zeros(2)  # at the last lap
         self._largest = Largest(shape.outputs, shape.horizon)
+
+    def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        for name in ("naive", "blocks", "phases", "series"):
+            if bool(tensors[name].isnan().any()):
+                raise ValueError(f"{name} has counts that are no numbers")
 
     @property
     def scored(self) -> int:
@@ -367,25 +378,6 @@ class Scores:
                 return None
             ratios.append((absolute[known] / rows[known] * count[known] / change[known]).mean())
         return float(np.mean(ratios))
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _SUMS}
-        tensors |= {name: torch.from_numpy(getattr(self._largest, name).copy()) for name in _LARGEST}
-        return tensors, {"span": self._span}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        if wrong := [name for name in ("naive", "blocks", "phases", "series") if bool(tensors[name].isnan().any())]:
-            raise ValueError(f"{wrong[0]} has counts that are no numbers")
-        for name in (*_SUMS, *_LARGEST):
-            own = (getattr(self._largest, name) if name in _LARGEST else getattr(self, f"_{name}")).shape
-            found, grows = tuple(tensors[name].shape), name in _BY_SERIES
-            if len(found) != len(own) or found[grows:] != own[grows:]:
-                raise ValueError(f"{name} is {found}, not {own}")
-        for name in _LARGEST:
-            setattr(self._largest, name, tensors[name].numpy().copy())
-        for name in _SUMS:
-            setattr(self, f"_{name}", tensors[name].numpy().copy())
-        self._span = cast(int, rest["span"])
 
 
 def _by_column(values: NDArray[np.float64], column: NDArray[np.int64], columns: int) -> NDArray[np.float64]:

@@ -33,6 +33,7 @@ from streamgp.forecasting.bands import Bands, Floats, Ints, Issued, Questions
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.volatility import TINY, Errors
 from streamgp.predictives.gaussian import Gaussian
+from streamgp.state import Arrays, Declared, Nested
 
 Bools: TypeAlias = NDArray[np.bool_]
 
@@ -111,7 +112,7 @@ class Course(NamedTuple):
         return np.asarray(np.maximum(self.far - dead, 0.0))
 
 
-class SimulationBands:
+class SimulationBands(Declared):
     """See the module; Stateful.
 
     Args:
@@ -130,6 +131,8 @@ class SimulationBands:
         >>> bool((bands.calibrated(simulated(1), (0.5,)).mean.abs() < 0.5).all())
         True
     """
+
+    STATE = (Arrays(*OWN, grows=False), Nested("bands", bare=True))
 
     def __init__(self, shape: Shape, steps: int, calibration: Calibration) -> None:
         self.steps, self.calibration = steps, calibration
@@ -306,14 +309,3 @@ class SimulationBands:
     def _by_step(self, values: Tensor) -> Floats:
         """(Q, n, O · K) -> (Q, n, K, O)"""
         return np.asarray(values.unflatten(2, (self.shape.outputs, -1)).mT.numpy())
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors = {f"bands.{name}": part for name, part in self.bands.state()[0].items()}
-        own = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in OWN}
-        return tensors | own, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        for name in OWN:
-            setattr(self, f"_{name}", tensors[name].numpy().copy())
-        inner = {name.removeprefix("bands."): part for name, part in tensors.items() if name.startswith("bands.")}
-        self.bands.restore(inner, {})

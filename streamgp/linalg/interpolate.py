@@ -15,10 +15,10 @@ Shapes: N rows, d dimensions, m = Π m_d grid points, K = 4^d; grid points are i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -52,6 +52,8 @@ class Grid:
         >>> grid.shape, grid.count, grid.axes[0].tolist()
         ((9, 9), 81, [-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0])
     """
+
+    NOT_STATE: ClassVar[Mapping[str, str]] = {"_bounds": "of the axes, made when they are asked for"}
 
     axes: tuple[Tensor, ...]
 

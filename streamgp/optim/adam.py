@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-from streamgp.base import Json
+from streamgp.state import Declared, Members, Value
 
 DECAYS = (0.9, 0.999)
 EPSILON = 1e-12
@@ -26,7 +27,7 @@ def schedule(initial: float, step: int) -> float:
     return initial / (1.0 + 0.1 * math.sqrt(step))
 
 
-class RowAdam:
+class RowAdam(Declared):
     """Adam (Kingma & Ba 2015) in which every row of a tensor has its own age.
 
     Basis functions come and go. A row that is new, or that replaces another, starts with empty moments and the bias
@@ -44,6 +45,9 @@ class RowAdam:
         >>> [round(v, 6) for v in w.tolist()]
         [-0.1, 0.0]
     """
+
+    STATE = (Members("first", "second", "age"),)
+    NOT_STATE: ClassVar[Mapping[str, str]] = {"parameters": "they belong to their owner"}
 
     def __init__(self, parameters: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
         self.parameters = dict(parameters)
@@ -91,24 +95,8 @@ class RowAdam:
         for part in (self.first, self.second, self.age):
             part.update({name: fn(value) for name, value in part.items()})
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Moments and ages; the parameters themselves belong to their owner."""
-        tensors: dict[str, Tensor] = {}
-        for name in self.parameters:
-            tensors[f"first.{name}"] = self.first[name].clone()
-            tensors[f"second.{name}"] = self.second[name].clone()
-            tensors[f"age.{name}"] = self.age[name].clone()
-        return tensors, {}
 
-    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
-        """The inverse of `state`."""
-        for name in self.parameters:
-            self.first[name].copy_(tensors[f"first.{name}"])
-            self.second[name].copy_(tensors[f"second.{name}"])
-            self.age[name].copy_(tensors[f"age.{name}"])
-
-
-class Adam:
+class Adam(Declared):
     """Adam by PyTorch's fused kernel, on tensors that others own. Stateful.
 
     The kernel is called by its functional form: the first `torch.optim.Adam` of a process loads PyTorch's compiler,
@@ -125,11 +113,24 @@ class Adam:
         [-0.5, 0.5]
     """
 
+    STATE = (Members("first", "second"), Value("taken", int, key="age"))
+    NOT_STATE: ClassVar[Mapping[str, str]] = {"parameters": "they belong to their owner"}
+
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self.parameters = list(parameters)
         self.first = [torch.zeros_like(p, requires_grad=False) for p in self.parameters]
         self.second = [torch.zeros_like(p, requires_grad=False) for p in self.parameters]
         self.age = [torch.zeros((), device=p.device) for p in self.parameters]
+
+    @property
+    def taken(self) -> int:
+        """Steps."""
+        return int(self.age[0]) if self.age else 0
+
+    @taken.setter
+    def taken(self, steps: int) -> None:
+        for age in self.age:
+            age.fill_(steps)
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], rate: float) -> None:
@@ -155,16 +156,8 @@ class Adam:
             maximize=False,
         )
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Moments and age; the parameters belong to their owner."""
-        both = (("first", self.first), ("second", self.second))
-        moments = {f"{name}.{place}": moment.clone() for name, held in both for place, moment in enumerate(held)}
-        return moments, {"age": int(self.age[0]) if self.age else 0}
 
-    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
-        """The inverse of `state`."""
-        for name, moment in (("first", self.first), ("second", self.second)):
-            for place, tensor in enumerate(moment):
-                tensor.copy_(tensors[f"{name}.{place}"])
-        for age in self.age:
-            age.fill_(int(str(rest["age"])))
+def resized(steps: Adam, found: Tensor | None) -> Adam:
+    """The steps on one tensor, as they are where it has this size, else from the beginning on one like it."""
+    own = steps.parameters[0]
+    return steps if found is None or found.shape == own.shape else Adam([torch.zeros_like(found, device=own.device)])

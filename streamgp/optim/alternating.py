@@ -23,13 +23,13 @@ import torch
 from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
-from streamgp.base import Json
 from streamgp.encoders import Dropout, Encoder
 from streamgp.objectives import majoriser
 from streamgp.objectives.evidence import CHUNK, estimate, joint, with_pairs
 from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
 from streamgp.optim.shared_gradients import Sharing, here
 from streamgp.solvers import Data, Posterior, Solver
+from streamgp.state import Declared, Nested, Value
 
 RATES = {"majoriser": 1e-2, "algorithm1": 2e-3, "algorithm2": 2e-4, "submatrix": 5e-5, "full": 2e-3}
 """The encoder's step sizes: where a kernel is stale, its gradients hold for small steps only."""
@@ -124,7 +124,7 @@ def learn_at_once(encoder: Encoder, data: Data, z: Tensor, y: Tensor) -> None:
     data.add(torch.cat([encoder(some) for some in z.split(CHUNK)]), y)
 
 
-class Alternating:
+class Alternating(Declared):
     """Trains an encoder and a solver in place. Stateful: goes on bit for bit from `state` between epochs.
 
     The encoder's and the solver's parameters, and the generator, belong to their owner and are not in the state. Memory
@@ -146,6 +146,8 @@ class Alternating:
     Raises:
         UsageError: scheme=submatrix with a solver that has no `pair_gradient`.
     """
+
+    STATE = (Value("epochs", int), Value("healthy", bool), Nested("weights", "hyperparameters"))
 
     def __init__(self, encoder: Encoder, solver: Solver, config: AlternatingConfig, epochs: int = 0) -> None:
         if config.scheme == "submatrix":
@@ -217,24 +219,6 @@ class Alternating:
         with torch.no_grad():
             loss = float(self.solver.nlml(data)) / max(len(y), 1)
         return Refreshed(data, self.solver.condition(data), loss)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors: dict[str, Tensor] = {}
-        rest: dict[str, Json] = {"epochs": self.epochs, "healthy": self.healthy}
-        for name, part in self._parts().items():
-            inner, rest[name] = part.state()
-            tensors |= {f"{name}.{key}": value for key, value in inner.items()}
-        return tensors, rest
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.epochs, self.healthy = int(str(rest["epochs"])), bool(rest["healthy"])
-        for name, part in self._parts().items():
-            inner = rest[name]
-            assert isinstance(inner, dict)
-            part.restore({k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(f"{name}.")}, inner)
-
-    def _parts(self) -> dict[str, Descent]:
-        return {"weights": self.weights, "hyperparameters": self.hyperparameters}
 
     def _alternate(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
         """A refresh before every τ mini-batches."""

@@ -16,7 +16,9 @@ Columns have their own W_t, σ_t² and directions. Shapes: m features, R rows, T
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +92,8 @@ class Rows(nn.Module):
         moves: directions that sweeps left behind, void when the rows change.
         sweeps: since the residual was computed from scratch; parts of a sweep count too.
     """
+
+    NOT_STATE: ClassVar[Mapping[str, str]] = {"_held_for": "version of the features that are cached, and made again"}
 
     def __init__(self, x: Tensor, y: Tensor, weight: Tensor, dtype: torch.dtype) -> None:
         super().__init__()

@@ -25,7 +25,8 @@ What is kept from one visit to the next goes in the order of what a byte of it s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -82,6 +83,8 @@ class BlockSolver(nn.Module):
         >>> losses == sorted(losses, reverse=True), bool((solver.mean(x) - x.sin()).abs().max() < 0.05)
         (True, True)
     """
+
+    NOT_STATE: ClassVar[Mapping[str, str]] = {"gain": "of the last sweep; who looks at it has swept before"}
 
     def __init__(
         self,

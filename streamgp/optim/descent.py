@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Generator, Tensor, nn
 
-from streamgp.base import Json
 from streamgp.optim.adam import Adam
+from streamgp.state import Declared, Value, Whole
 
 LAST = 0.01
 """Part of the rate that is left at the end of a cosine."""
@@ -78,7 +78,7 @@ def minibatches(n: int, batch: int, count: int, generator: Generator) -> Iterato
         yield from order.tensor_split(whole)[: count - done]
 
 
-class Descent:
+class Descent(Declared):
     """Adam (Kingma & Ba 2015) on a module's parameters that ask for a gradient. Stateful.
 
     Args:
@@ -98,6 +98,12 @@ class Descent:
         >>> descent.step((line.weight - 3).square().sum(), 0.0), round(line.weight.item(), 9)
         (True, 0.1)
     """
+
+    STATE = (Value("skipped", int), Whole("adam"))
+    NOT_STATE: ClassVar[Mapping[str, str]] = {
+        "parameters": "they belong to their module",
+        "span": "said again before an epoch",
+    }
 
     def __init__(self, module: nn.Module, initial: float, config: DescentConfig, epochs: int = 0) -> None:
         self.initial, self.config, self.span = initial, config, epochs
@@ -127,12 +133,3 @@ class Descent:
             known = [g * (CLIP / norm) for g in known]
         self.adam.step(known, rate(self.config, self.initial, t, self.span))
         return True
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Adam's moments, and the count; the parameters belong to their module."""
-        moments, age = self.adam.state()
-        return moments, {"skipped": self.skipped, **age}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.adam.restore(tensors, rest)
-        self.skipped = int(str(rest["skipped"]))

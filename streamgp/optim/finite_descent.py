@@ -11,9 +11,9 @@ Losses are per row, l/N: rates and clipping do not depend on N.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,6 +25,7 @@ from streamgp.objectives.finite_evidence import Statistics, best_weights, statis
 from streamgp.optim.adam import Adam
 from streamgp.optim.descent import batches_of, minibatches
 from streamgp.optim.finite_head import Estimator, FiniteHead, Held, Scgd
+from streamgp.state import Declared, Nested, Value
 
 CLIP = 10.0
 """Largest norm of a gradient of the loss per row, over all parameters: only first steps and outliers reach it."""
@@ -61,7 +62,7 @@ class Steps(Protocol):
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None: ...
 
 
-class FiniteDescent:
+class FiniteDescent(Declared):
     """Trains features and a head in place. Stateful: goes on bit for bit from `state`.
 
     The parameters of both, and the generator, belong to their owner and are not in the state. Memory beyond z and y:
@@ -90,6 +91,13 @@ class FiniteDescent:
         >>> losses[-1] < losses[0] - 1, descent.healthy
         (True, True)
     """
+
+    STATE = (Value("epochs", int), Value("since", int), Value("healthy", bool), Nested(of="_parts"))
+
+    NOT_STATE: ClassVar[Mapping[str, str]] = {
+        "own": "they belong to the features",
+        "span": "said again before an epoch",
+    }
 
     def __init__(
         self,
@@ -161,22 +169,6 @@ class FiniteDescent:
         with torch.no_grad():
             pairs = zip(z.split(CHUNK), y.split(CHUNK), strict=True)
             return statistics((self.features(some), targets) for some, targets in pairs)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors: dict[str, Tensor] = {}
-        rest: dict[str, Json] = {"epochs": self.epochs, "since": self.since, "healthy": self.healthy}
-        for name, part in self._parts().items():
-            inner, rest[name] = part.state()
-            tensors |= {f"{name}.{key}": value for key, value in inner.items()}
-        return tensors, rest
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.epochs, self.since = int(str(rest["epochs"])), int(str(rest["since"]))
-        self.healthy = bool(rest["healthy"])
-        for name, part in self._parts().items():
-            inner = rest[name]
-            assert isinstance(inner, dict)
-            part.restore({k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(f"{name}.")}, inner)
 
     def _parts(self) -> dict[str, Steps | Estimator]:
         return {**self.groups, "estimator": self.estimator}

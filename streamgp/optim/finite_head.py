@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from streamgp.base import FLOAT, Json
+from streamgp.base import FLOAT
 from streamgp.linalg.cholesky import cholesky, log_determinant
 from streamgp.objectives.finite_evidence import (
     Determinant,
@@ -19,6 +19,7 @@ from streamgp.objectives.finite_evidence import (
     regularised,
     ridge,
 )
+from streamgp.state import Declared, Tensors, Value
 
 EVERY = 8
 """Mini-batches that use one factorisation: it costs O(d³), a mini-batch O(|b|d²), and F̃ forgets a tenth at a time."""
@@ -76,7 +77,7 @@ class Estimate(NamedTuple):
     log_noise: Tensor
 
 
-class Estimator(ABC):
+class Estimator(Declared, ABC):
     """A mini-batch estimate of l, of one method; Stateful.
 
     Attributes:
@@ -126,12 +127,6 @@ class Estimator(ABC):
         """A step on dual variables with a mini-batch (|b|, d) that is independent of the last estimate's."""
         del phi, head, total
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {}, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        del tensors, rest
-
 
 def through_floor(found: Gradients, noise: Tensor, head: FiniteHead) -> Estimate:
     """An estimate from gradients in log σ², by the chain rule through σ² = floor + exp(log_noise)."""
@@ -157,10 +152,13 @@ class Held(Estimator):
         (2.25, 1.333333333)
     """
 
+    STATE = (Tensors("held", grows=(0, 1)), Tensors("trace", "log_p"))
+
     looks = True
 
     def __init__(self) -> None:
-        self.held = self.trace = self.log_p = torch.zeros(0, 0, dtype=FLOAT)
+        self.held = torch.zeros(0, 0, dtype=FLOAT)
+        self.trace = self.log_p = torch.zeros((), dtype=FLOAT)
 
     def begin(self, data: Statistics, head: FiniteHead) -> None:
         """F⁻¹ of all rows.
@@ -180,12 +178,6 @@ class Held(Estimator):
         rows = phi @ self.held.to(phi.dtype)
         value = kappa * self.trace - self.log_p - len(self.held) + total / len(phi) * (rows * phi).sum()
         return Determinant(value, rows, self.trace)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {"held": self.held.clone(), "trace": self.trace.clone(), "log_p": self.log_p.clone()}, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.held, self.trace, self.log_p = (tensors[name].clone() for name in ("held", "trace", "log_p"))
 
 
 class Scgd(Estimator):
@@ -215,6 +207,8 @@ class Scgd(Estimator):
         (2.25, 1.333333333)
     """
 
+    STATE = (Value("seen", int), Tensors("gram", "inverse", grows=(0, 1)), Tensors("log_determinant"))
+
     def __init__(self, b: float) -> None:
         self.b, self.seen = b, 0
         self.gram = self.inverse = torch.zeros(0, 0, dtype=FLOAT)
@@ -234,15 +228,5 @@ class Scgd(Estimator):
         self.seen += 1
         return Determinant(self.log_determinant, phi @ self.inverse.to(phi.dtype), self.trace)
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        if not self.seen:
-            return {}, {"seen": 0}
-        held = {"gram": self.gram, "inverse": self.inverse, "log_determinant": self.log_determinant}
-        return {name: tensor.clone() for name, tensor in held.items()}, {"seen": self.seen}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.seen = int(str(rest["seen"]))
-        for name, tensor in tensors.items():
-            setattr(self, name, tensor.clone())
-        if self.seen:
-            self.trace = self.inverse.trace()
+    def restored(self) -> None:
+        self.trace = self.inverse.trace()

@@ -8,10 +8,11 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from streamgp.base import FLOAT, Json
+from streamgp.base import FLOAT
 from streamgp.encoders import Dropout, Encoder
 from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
 from streamgp.optim.shared_gradients import Sharing, here
+from streamgp.state import Declared, Value, Whole
 
 RIDGE = 1e-9
 """Of a latent's variance, in a head's regression."""
@@ -57,7 +58,7 @@ class Head(nn.Linear):
         self.bias.copy_(mean - self.weight @ centre)
 
 
-class SquaredError:
+class SquaredError(Declared):
     """Minimises the mean of (y − head(φ_W(x)))² over what was observed, in place. Stateful, bit for bit.
 
     The parameters of encoder and head, and the generator, belong to their owner and are not in the state.
@@ -85,6 +86,8 @@ class SquaredError:
         >>> losses[-1] < 0.01 * losses[0]
         True
     """
+
+    STATE = (Value("epochs", int), Value("healthy", bool), Whole("descent", under="descent"))
 
     def __init__(
         self, encoder: Encoder, columns: int, config: SquaredErrorConfig, epochs: int = 0, head: Head | None = None
@@ -140,16 +143,6 @@ class SquaredError:
             total, seen = total + float(loss) * some, seen + some
         self.healthy = before == self.descent.skipped
         return total / seen if seen else float("nan")
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, rest = self.descent.state()
-        return tensors, {"epochs": self.epochs, "healthy": self.healthy, "descent": rest}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.epochs, self.healthy = int(str(rest["epochs"])), bool(rest["healthy"])
-        inner = rest["descent"]
-        assert isinstance(inner, dict)
-        self.descent.restore(tensors, inner)
 
 
 def squared_error(net: nn.Module, rows: Sequence[Tensor], count: int, generator: Generator) -> Tensor:

@@ -19,11 +19,12 @@ from typing import Protocol
 import torch
 from torch import Generator, Tensor, nn
 
-from streamgp.base import FLOAT, Json
+from streamgp.base import FLOAT
 from streamgp.kernels import Kernel
+from streamgp.state import Declared
 
 
-class Data(ABC):
+class Data(Declared, ABC):
     """What is kept of the rows learned; Stateful.
 
     Attributes:
@@ -45,11 +46,11 @@ class Data(ABC):
     def forget(self, kept: float) -> None:
         """Multiply the weight of every row learned so far by `kept`, 0 < kept <= 1."""
 
-    @abstractmethod
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]: ...
-
-    @abstractmethod
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None: ...
+    def move(self, device: torch.device) -> None:
+        """Go on there; it is no module, which PyTorch would move."""
+        for name, part in [*vars(self).items()]:
+            if isinstance(part, Tensor):
+                setattr(self, name, part.to(device))
 
 
 class Draw(Protocol):

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, TypeVar
+from weakref import ReferenceType
 
 import numpy as np
 import torch
@@ -16,6 +17,9 @@ from torch import Generator, Tensor
 from streamgp.base import Stateful
 
 S = TypeVar("S", bound=Stateful)
+
+LEFT_OUT = (FunctionType, MethodType, BuiltinFunctionType, type, ReferenceType)
+"""What holds nothing of its own."""
 
 
 def check_stateful(
@@ -48,6 +52,8 @@ def reborn(part: Stateful, fresh: S) -> S:
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
     """Equal, NaN to NaN."""
+    if one.layout != torch.strided and one.layout == other.layout:
+        one, other = one.to_dense(), other.to_dense()
     return (
         one.shape == other.shape
         and torch.equal(one.isnan(), other.isnan())
@@ -67,7 +73,7 @@ def forgotten(one: Any, other: Any, path: str = "") -> list[str]:
 
 
 def _differing(one: Any, other: Any, path: str, met: set[int]) -> list[str]:
-    if id(one) in met or isinstance(one, FunctionType | MethodType | BuiltinFunctionType | type):
+    if id(one) in met or isinstance(one, LEFT_OUT):
         return []
     if type(one) is not type(other):
         return [path]

@@ -10,8 +10,8 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
-from streamgp.base import Json
 from streamgp.errors import UsageError
+from streamgp.state import Copies, Declared, Value
 
 LONG = 5000
 """Rows above which the last tenth alone says enough."""
@@ -104,7 +104,7 @@ def validation_rows(n: int, fraction: float, blocks: int) -> Tensor:
     return mask
 
 
-class EarlyStopping:
+class EarlyStopping(Declared):
     """Keeps the best of what modules have been, by a score that should be small, and says when to stop. Stateful.
 
     Args:
@@ -125,6 +125,8 @@ class EarlyStopping:
         >>> seen, line.bias.item()
         ([(True, False), (True, False), (False, False), (False, True)], 1.0)
     """
+
+    STATE = (Value("score", float, none=math.inf), Value("since", int), Copies("best"))
 
     def __init__(self, patience: int) -> None:
         self.patience = patience
@@ -152,15 +154,6 @@ class EarlyStopping:
     def rewind(self, modules: Mapping[str, nn.Module]) -> None:
         """Put the modules back to where the score was best; they stay as they are, where there was none."""
         load(modules, self.best)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """The copies, and the counts; the modules as they are now belong to their owner."""
-        return dict(self.best), {"score": self.score if self.best else None, "since": self.since}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        score = rest["score"]
-        self.score, self.since = math.inf if score is None else float(str(score)), int(str(rest["since"]))
-        self.best = {name: value.clone() for name, value in tensors.items()}
 
 
 def weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:

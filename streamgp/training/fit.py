@@ -9,12 +9,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Generator, Tensor, nn
 
 from streamgp.base import Json
+from streamgp.state import Copies, Declared, Nested, Value
 from streamgp.training.early_stopping import EarlyStopping, EarlyStoppingOptions, load, weights
 
 ENDLESS = 10**9
@@ -88,7 +89,7 @@ class Learner(ABC):
         return None
 
 
-class Fit:
+class Fit(Declared):
     """A fit that is going on. Stateful; the learner belongs to its owner.
 
     Args:
@@ -102,6 +103,18 @@ class Fit:
         early: what is best so far.
         loss: of the last epoch: the learner's score, or the loss of training where it has none.
     """
+
+    STATE = (
+        Copies("iterate", prefix="iterate."),
+        Value("trained", int),
+        Value("loss", float, none=math.nan),
+        Nested("optimiser", "early"),
+    )
+    NOT_STATE: ClassVar[Mapping[str, str]] = {
+        "learner": "it belongs to its owner",
+        "_begun": "asked for by who began the fit, before anything is saved",
+        "_apart": "of the last epoch's rows, made again",
+    }
 
     def __init__(self, options: EarlyStoppingOptions, learner: Learner, optimiser: Optimiser) -> None:
         self.options, self.learner, self.optimiser = options, learner, optimiser
@@ -185,26 +198,6 @@ class Fit:
         if self._apart is None or self._apart[0] is not z or self._apart[1] is not r:
             self._apart = (z, r, z[~held], r[~held]) if bool(held.any()) else (z, r, z, r)
         return self._apart[2:]
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors = {f"iterate.{key}": value for key, value in self.iterate.items()}
-        rest: dict[str, Json] = {"trained": self.trained, "loss": self.loss if self.trained else None}
-        for name, part in (("optimiser", self.optimiser), ("early", self.early)):
-            inner, rest[name] = part.state()
-            tensors |= {f"{name}.{key}": value for key, value in inner.items()}
-        return tensors, rest
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        def of(name: str) -> dict[str, Tensor]:
-            return {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}.")}
-
-        self.iterate = {key: value.clone() for key, value in of("iterate").items()}
-        self.trained = int(str(rest["trained"]))
-        self.loss = math.nan if rest["loss"] is None else float(str(rest["loss"]))
-        for name, part in (("optimiser", self.optimiser), ("early", self.early)):
-            inner = rest[name]
-            assert isinstance(inner, dict)
-            part.restore(of(name), inner)
 
 
 @contextmanager

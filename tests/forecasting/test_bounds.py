@@ -33,7 +33,7 @@ def test_each_unit_has_its_own_and_it_ends_with_the_first_value_below() -> None:
     other = Bounds(2)
     other.restore(*bounds.state())
     assert other.follow(np.zeros(1, np.int64), np.array([-2.0])).ended.tolist() == [0]
-    with pytest.raises(ValueError, match="three a unit"):
+    with pytest.raises(ValueError, match=r"counts is \(2, 2\)"):
         other.restore({"counts": torch.zeros(2, 2)}, {})
 
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
 
 from streamgp.base import FLOAT, Json
+from streamgp.state import Declared, Tensors, Value
 
 KEPT_UPDATES = 4096
 """Newest updates whose durations are kept for the percentiles: memory stays bounded."""
 
 
-class Clock:
+class Clock(Declared):
     """Seconds in the online loop, in `predict` and in `update`; Stateful, so a total survives a kill.
 
     Example:
@@ -26,6 +26,12 @@ class Clock:
         >>> sorted(summary)
         ['rows_per_second', 'seconds', 'update_ms']
     """
+
+    STATE = (
+        Tensors("durations"),
+        *(Value(name, float) for name in ("total", "predict", "update")),
+        Value("updates", int),
+    )
 
     def __init__(self) -> None:
         self.total = 0.0
@@ -59,12 +65,3 @@ class Clock:
             "seconds": {"total": self.total, "predict": self.predict, "update": self.update},
             "update_ms": {"p50": None if p50 is None else 1e3 * p50, "p99": None if p99 is None else 1e3 * p99},
         }
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        seconds: dict[str, Json] = {name: getattr(self, name) for name in ("total", "predict", "update", "updates")}
-        return {"durations": self.durations}, seconds
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.durations = tensors["durations"].clone()
-        for name in ("total", "predict", "update", "updates"):
-            setattr(self, name, rest[name])

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import cast
 
 from torch import Tensor
 
 from streamgp.base import Json, Shape, Step
 from streamgp.forecasting.scores import Scores
+from streamgp.state import Declared, Listed, Value
 from streamgp.windows.windows import Windows
 
 _NAMES = ("warmup", "before", "whole", "broken", "late_used", "held", "missing", "undone", "beyond")
 
 
-class Counts:
+class Counts(Declared):
     """Rows of the stream by what became of the question at each; Stateful.
 
     A row is counted once, when it becomes current. Late rows that are left out never do; rows that wait for known
@@ -39,6 +39,8 @@ class Counts:
         >>> counts.warmup, counts.before, counts.whole, counts.late_used, counts.broken
         (1, 0, 1, 1, 1)
     """
+
+    STATE = (*(Value(name, int) for name in _NAMES), Value("reason", str), Listed("found", str))
 
     def __init__(self) -> None:
         self.warmup = self.before = self.whole = self.broken = self.late_used = 0
@@ -102,17 +104,6 @@ class Counts:
             return found
         updates = "1 update was" if self.undone == 1 else f"{self.undone} updates were"
         return [*found, f"{updates} not learned in full; the last: {self.reason}"]
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {}, {name: getattr(self, name) for name in _NAMES} | {
-            "reason": self.reason,
-            "found": [*self.found],
-        }
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        for name in _NAMES:
-            setattr(self, name, cast(int, rest[name]))
-        self.reason, self.found = str(rest["reason"]), list(cast("list[str]", rest["found"]))
 
 
 def _plain(text: str) -> str:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from streamgp.base import Due, Fleet, Inputs, Json, Model, Predictive, Stateful, Step, Timed
 from streamgp.forecasting.bands import Bands, Issued
+from streamgp.state import Declared, Tensors, Whole
 from streamgp.windows.calendar import Ints
 from streamgp.windows.windows import Answers, Asks
 from streamgp_data.batches import together
@@ -138,9 +139,11 @@ class Waiting:
         self._count = np.bincount(code, minlength=len(self.taken))
 
 
-class Kept:
+class Kept(Declared):
     """Windows of series that are not fitted yet, and from which place in the stream on each is fitted, and is scored;
     Stateful."""
+
+    STATE = (Tensors("series", prefix="_", grows=(0,)), Tensors("begun", prefix="_", grows=(1,)), Whole("_windows"))
 
     def __init__(self) -> None:
         self._windows = WarmUp()
@@ -186,15 +189,6 @@ class Kept:
         grown = series - self._begun.shape[1]
         if grown > 0:
             self._begun = torch.cat([self._begun, torch.full((2, grown), NEVER)], 1)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, rest = self._windows.state()
-        return tensors | {"series": self._series, "begun": self._begun}, rest
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        windows = dict(tensors)
-        self._series, self._begun = windows.pop("series").clone(), windows.pop("begun").clone()
-        self._windows.restore(windows, rest)
 
 
 class FleetLearner(Learner):

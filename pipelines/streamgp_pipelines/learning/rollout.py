@@ -23,6 +23,7 @@ from streamgp.base import FLOAT, Inputs, Json, Model, OutputError, Simulates, St
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.simulated import Paths, SimulationBands
 from streamgp.model_config import models_with
+from streamgp.state import Copies, Declared, Nested, Value
 from streamgp.windows.calendar import Floats, Ints
 from streamgp.windows.paths import PathWindows, rows_ahead
 from streamgp.windows.windows import Asks, Windows, WindowSpec
@@ -77,7 +78,7 @@ def drawing(model: Simulates, paths: int, seed: int) -> Callable[[Inputs], tuple
     return next_y
 
 
-class Rehearsal:
+class Rehearsal(Declared):
     """Simulations of the past while a stream runs; Stateful.
 
     Args:
@@ -89,6 +90,14 @@ class Rehearsal:
     Attributes:
         bands: what was learned.
     """
+
+    STATE = (
+        Copies("_tensors", prefix="model."),
+        Value("_rest", dict, key="model"),
+        Nested(of="_parts", bare=True),
+        Value("_rounds", int, key="rounds"),
+        Value("_behind", int, key="behind"),
+    )
 
     def __init__(self, spec: WindowSpec, steps: int, calibration: Calibration, seed: int) -> None:
         self.spec, self.steps, self.seed = spec, steps, seed
@@ -182,6 +191,9 @@ class Rehearsal:
             model.restore(*now)
         return y
 
+    def _parts(self) -> dict[str, Stateful]:
+        return {"rows": self._rows, "bands": self.bands}
+
     def _origins(self, rows: pa.RecordBatch, names: list[str]) -> tuple[Ints, list[Ints], list[Ints]]:
         """Codes of the series of each simulation, the rows up to its origin, and those behind it.
 
@@ -204,22 +216,6 @@ class Rehearsal:
                 found.append((int(own[at]), int(series), before, own[at + 1 : at + 1 + self.steps]))
         found.sort(key=lambda one: one[0])
         return np.array([one[1] for one in found], np.int64), [one[2] for one in found], [one[3] for one in found]
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors = {f"model.{name}": part for name, part in self._tensors.items()}
-        for name, part in (("rows", self._rows), ("bands", self.bands)):
-            tensors |= {f"{name}.{key}": tensor for key, tensor in cast(Stateful, part).state()[0].items()}
-        return tensors, {"rounds": self._rounds, "behind": self._behind, "model": cast(Json, self._rest)}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "rows": {}, "bands": {}}
-        for name, tensor in tensors.items():
-            part, _, key = name.partition(".")
-            parts[part][key] = tensor
-        self._tensors, self._rest = parts["model"], cast("dict[str, Json]", rest["model"])
-        self._rows.restore(parts["rows"], {})
-        self.bands.restore(parts["bands"], {})
-        self._rounds, self._behind = cast(int, rest["rounds"]), cast(int, rest["behind"])
 
 
 def device_of(model: Model) -> torch.device:

@@ -108,9 +108,7 @@ class GpPosterior(DeepPosterior, Drawn):
 
     def put(self) -> None:
         """Data and posterior to where the solver is: they are no modules, which PyTorch would move."""
-        tensors, rest = self.data.state()
-        device = self.solver.log_noise.device
-        self.data.restore({name: tensor.to(device) for name, tensor in tensors.items()}, rest)
+        self.data.move(self.solver.log_noise.device)
         self.given = self.solver.condition(self.data)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Generator, Tensor
 
-from streamgp.base import FLOAT, Inputs, Json, Model, OutputError, Predictive, Shape, Step
+from streamgp.base import FLOAT, Inputs, Model, OutputError, Predictive, Shape, Step
 from streamgp.evidence.initial import Initial
 from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.models import linear
@@ -25,14 +25,14 @@ from streamgp.models.linear import Linear
 from streamgp.online.inputs import reporting, usable, usable_rows
 from streamgp.online.model import SimulatedStreamModel
 from streamgp.predictives.mixed import Mixed
-from streamgp.state import Parts, gather, scatter
+from streamgp.state import Declared, Nested, Tensors
 
 NOTHING = 1e-9
 """Largest error of a regression over the largest target, for a column of which nothing is left: then the variance is
 the regression's."""
 
 
-class OnRegression(Model):
+class OnRegression(Declared, Model):
     """See the module.
 
     Args:
@@ -40,6 +40,8 @@ class OnRegression(Model):
         options: of the net; which rows of a fit are for validation, and whether it is trained on simulations.
         shape: of the windows.
     """
+
+    STATE = (Nested("below", "net", "share"), Tensors("idle"))
 
     family = Mixed
 
@@ -167,17 +169,6 @@ class OnRegression(Model):
     def shares(self) -> dict[str, Tensor]:
         weights = self.share.weights.unflatten(0, (-1, self.shape.horizon)).mean(0)
         return {"linear": weights[:, 0], "net": weights[:, 1]}
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, rest = gather(self._parts())
-        return tensors | {"idle": self.idle}, rest
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.idle = tensors["idle"].clone()
-        scatter(self._parts(), {name: one for name, one in tensors.items() if name != "idle"}, rest)
-
-    def _parts(self) -> Parts:
-        return {"below": self.below, "net": self.net, "share": self.share}
 
     def _regression(self) -> Model:
         return linear.build(linear.Config(), self.shape)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 
-from streamgp.base import FLOAT, Json, Shape
+from streamgp.base import FLOAT, Shape
 from streamgp.encoders import Layout
 from streamgp.evidence.initial import Initial
 from streamgp.models.deep.config import DeepConfig
@@ -24,7 +24,7 @@ from streamgp.models.deep.simulation import unroll
 from streamgp.models.deep.staleness import Staleness
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
 from streamgp.online.variance import OUTLIER, follow
-from streamgp.state import Parts, gather, holding, scatter
+from streamgp.state import Declared, Nested, Parts, Value, holding
 from streamgp.training.fit import Fit, Learner, Optimiser, Standing, training
 
 CHUNK = 4096
@@ -42,7 +42,7 @@ HOPE = 2
 COUNTS = ("seen", "trained_at", "wait", "growth")
 
 
-class DeepPosterior(Posterior, Learner):
+class DeepPosterior(Declared, Posterior, Learner):
     """See the module. A subclass says what stands behind the encoder.
 
     Args:
@@ -58,6 +58,12 @@ class DeepPosterior(Posterior, Learner):
         initial: hyper-parameters of a file, until the first fit has taken them.
         onto: where simulations are planned, what `simulation.unroll` runs on.
     """
+
+    STATE = (
+        Nested(of="_parts", under="parts", made={"fit": "_fit"}),
+        Value("last", float, none=math.nan),
+        *(Value(name, int) for name in COUNTS),
+    )
 
     factor: Tensor
     count: Tensor
@@ -180,7 +186,7 @@ class DeepPosterior(Posterior, Learner):
         if first:
             self.count.fill_(len(rows.y))
             self.factor.fill_(1.0)
-            self.fit = Fit(self.config, self, self.optimiser())
+            self.fit = self._fit()
             if goes_on:
                 self.fit.begin(z, y, held, self.factor)
             self.start(z[~held], y[~held], units, generator)
@@ -226,7 +232,7 @@ class DeepPosterior(Posterior, Learner):
         return self.last if self.fit is None else self.fit.loss
 
     def snapshot(self) -> Callable[[], None]:
-        served, back = self.served(), holding(self._all())
+        served, back = self.served(), holding(self._parts() if self.fit is None else {**self._parts(), "fit": self.fit})
         held = {name: getattr(self, name) for name in ("fit", "initial", *COUNTS, "last")}
 
         def put_back() -> None:
@@ -240,22 +246,13 @@ class DeepPosterior(Posterior, Learner):
     def put(self) -> None:
         """Tensors were put back: what is computed from them has to be again."""
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, parts = gather(self._all())
-        last = self.last if math.isfinite(self.last) else None
-        return tensors, {"parts": parts, "last": last, **{name: getattr(self, name) for name in COUNTS}}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        parts = rest["parts"]
-        assert isinstance(parts, dict)
-        self.fit = Fit(self.config, self, self.optimiser()) if "fit" in parts else None
-        scatter(self._all(), tensors, parts)
-        for name in COUNTS:
-            setattr(self, name, int(str(rest[name])))
-        self.last = math.nan if rest["last"] is None else float(str(rest["last"]))
+    def restored(self) -> None:
         self.put()
 
-    def _all(self) -> Parts:
+    def _fit(self) -> Fit:
+        return Fit(self.config, self, self.optimiser())
+
+    def _parts(self) -> Parts:
         simulated = () if self.onto is None else ("fed_back",)
         own = {name: getattr(self, name) for name in ("factor", "count", "staleness", *simulated)}
-        return {**own, **self.trained, **self.parts(), **({} if self.fit is None else {"fit": self.fit})}
+        return {**own, **self.trained, **self.parts()}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgp import registry
-from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.models.ensemble.config import Mix
@@ -27,7 +27,7 @@ from streamgp.online.inputs import reporting, usable_rows
 from streamgp.online.panel import panel_of
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.mixed import Mixed
-from streamgp.state import Parts, fingerprint, gather, scatter
+from streamgp.state import Declared, Nested, Parts, Value, fingerprint
 
 MATTERS = 0.25
 """Least weight of an expert whose warnings are passed on."""
@@ -37,7 +37,7 @@ FEWEST = 60
 """Windows in a batch from which on parts of it are forecast from the others."""
 
 
-class Ensemble(Model):
+class Ensemble(Declared, Model):
     """See the module.
 
     Args:
@@ -47,6 +47,8 @@ class Ensemble(Model):
     Raises:
         UsageError: an expert cannot be built for this shape, or forecasts outcomes of 0 and 1.
     """
+
+    STATE = (Nested(of="_parts", under="parts"), Value("fitted", str))
 
     family = Mixed
 
@@ -212,13 +214,3 @@ class Ensemble(Model):
 
     def _parts(self) -> Parts:
         return {"mixer": self.mixer, **{f"expert {member.name}": member for member in self.experts}}
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, parts = gather(self._parts())
-        return tensors, {"parts": parts, "fitted": self.fitted}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        parts = rest["parts"]
-        assert isinstance(parts, dict)
-        scatter(self._parts(), tensors, parts)
-        self.fitted = str(rest["fitted"])

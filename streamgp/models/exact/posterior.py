@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Self
+from typing import Self, cast
 
 import torch
 from torch import Generator, Tensor
@@ -23,13 +23,37 @@ from streamgp.models.exact.config import Config
 from streamgp.models.exact.growing import GrowingPosterior
 from streamgp.models.exact.hyper import Hyperparameters
 from streamgp.online.posterior import Arrival, Drawn, Learned, Look, Posterior, Rows, Units
-from streamgp.state import gather, holding, scatter
+from streamgp.state import Declared, Nested, fitting, holding, pop
 
 DROPPED = 5
 """Once too many rows are kept, one of so many is dropped."""
 
 
-class ExactPosterior(Posterior, Drawn):
+class Blocks:
+    """The field of the rows, and of the blocks in which they came: the factor follows from them, bit for bit."""
+
+    def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        assert isinstance(owner, ExactPosterior)
+        for name, part in (("z", owner.rows.h), ("y", owner.rows.y)):
+            tensors[name] = part.new_zeros(owner.config.rows, part.shape[1])
+            tensors[name][: owner.size] = part
+        rest["blocks"] = list(owner.rows.blocks)
+
+    def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
+        assert isinstance(owner, ExactPosterior)
+        found = pop(rest, "blocks")
+        blocks = [size for size in found if type(size) is int and size > 0] if isinstance(found, list) else None
+        most = owner.config.rows
+        if blocks is None or len(blocks) < len(cast("list[Json]", found)) or sum(blocks) > most:
+            raise ValueError(f"blocks is {found!r}, not sizes of blocks of at most {most} rows")
+        z, y = (
+            fitting(name, tensors.pop(name, None), part.new_empty(most, part.shape[1]))
+            for name, part in (("z", owner.rows.h), ("y", owner.rows.y))
+        )
+        return lambda: owner.replay(blocks, z, y)
+
+
+class ExactPosterior(Declared, Posterior, Drawn):
     """See the module; built by `streamgp.models.exact.build`.
 
     Args:
@@ -41,6 +65,8 @@ class ExactPosterior(Posterior, Drawn):
         hyper: kernel and noise.
         rows: what was learned under them.
     """
+
+    STATE = (Nested("hyper"), Blocks())
 
     def __init__(self, config: Config, shape: Shape, groups: Tensor) -> None:
         super().__init__()
@@ -141,27 +167,14 @@ class ExactPosterior(Posterior, Drawn):
 
         return put_back
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Rows, and in which blocks they came: the factor follows from them, bit for bit."""
-        tensors, _ = gather({"hyper": self.hyper})
-        for name, part in (("z", self.rows.h), ("y", self.rows.y)):
-            tensors[name] = part.new_zeros(self.config.rows, part.shape[1])
-            tensors[name][: self.size] = part
-        return tensors, {"blocks": list(self.rows.blocks)}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        scatter({"hyper": self.hyper}, tensors, {})
-        blocks = rest["blocks"]
-        assert isinstance(blocks, list)
-        self._replay([int(str(size)) for size in blocks], tensors["z"], tensors["y"])
-
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """The rows to where the hyper-parameters are: they are no module, which PyTorch would move."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._replay(list(self.rows.blocks), self.rows.h, self.rows.y)
+        self.replay(list(self.rows.blocks), self.rows.h, self.rows.y)
         return self
 
-    def _replay(self, blocks: list[int], z: Tensor, y: Tensor) -> None:
+    def replay(self, blocks: list[int], z: Tensor, y: Tensor) -> None:
+        """Learn rows (N, W), (N, T) under the hyper-parameters of now, in blocks of these sizes, and no others."""
         rows, count = self.hyper.prior(), sum(blocks)
         if count:
             z, y = (part[:count].to(rows.noise.device) for part in (z, y))

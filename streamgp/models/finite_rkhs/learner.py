@@ -7,8 +7,8 @@ that are whole; the regression learns all.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
@@ -71,6 +71,8 @@ class FiniteLearner(nn.Module, Learner):
         UsageError: encoder, kernel and windows do not go together.
     """
 
+    NOT_STATE: ClassVar[Mapping[str, str]] = {"_served": "made again when it is asked for"}
+
     def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
         self.config, self.shape = config, shape
@@ -80,6 +82,7 @@ class FiniteLearner(nn.Module, Learner):
         self.features = FiniteFeatures(
             encoder, config.on_latents, fourier.size, fourier.seed, linear, fourier.frequencies == "learned"
         )
+        self.features.eval()  # as after training
         self.width = self.features.width + (layout.width + 1 if linear else 0)
         kernel = self.features.kernel
         self.radial = config.plain and radial(kernel)

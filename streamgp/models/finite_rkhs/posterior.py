@@ -12,10 +12,10 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
-from streamgp.base import FLOAT, Json, Predictive, Shape
+from streamgp.base import FLOAT, Predictive, Shape
 from streamgp.encoders.identity import Identity
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.search import ADAM, Search, thinned
+from streamgp.evidence.search import ADAM, Search, Searched, thinned
 from streamgp.kernels import Stationary
 from streamgp.models._evidence import way_of
 from streamgp.models.finite_rkhs.config import Config
@@ -27,14 +27,14 @@ from streamgp.online.summing import Summing
 from streamgp.online.variance import follow
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
-from streamgp.state import Parts, gather, holding, scatter
+from streamgp.state import Declared, Nested, Parts, Value, holding
 from streamgp.training.fit import Fit
 
 LEAST, MOST = 0.25, 4.0
 """Factors on the variance that a stream's errors can lead to."""
 
 
-class FinitePosterior(Posterior, Drawn):
+class FinitePosterior(Declared, Posterior, Drawn):
     """See the module; built by `streamgp.models.finite_rkhs.build`.
 
     Args:
@@ -49,6 +49,12 @@ class FinitePosterior(Posterior, Drawn):
     Raises:
         UsageError: encoder, kernel and windows do not go together.
     """
+
+    STATE = (
+        Searched("search"),
+        Value("learner.steady", bool, key="steady"),
+        Nested(of="_parts", under="parts", made={"fit": "_fit"}),
+    )
 
     factor: Tensor
 
@@ -223,20 +229,5 @@ class FinitePosterior(Posterior, Drawn):
 
         return put_back
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, parts = gather(self._all())
-        return tensors | {"hyper": self.search.pack()}, {"parts": parts, "steady": self.learner.steady}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        parts = rest["parts"]
-        assert isinstance(parts, dict)
-        self.fit = self._fit() if "fit" in parts else None
-        scatter(self._all(), tensors, parts)
-        self.search.unpack(tensors["hyper"])
-        self.learner.steady = bool(rest["steady"])
-
     def _parts(self) -> Parts:
         return {**self.learner.parts(), "factor": self.factor}
-
-    def _all(self) -> Parts:
-        return self._parts() if self.fit is None else {**self._parts(), "fit": self.fit}

@@ -20,7 +20,8 @@ Shapes: R rows, W columns of an input, T target columns, B new rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -72,6 +73,8 @@ class BlockEngine(Engine):
     Attributes:
         count: () rows learned, Σν times the information of each on f.
     """
+
+    NOT_STATE: ClassVar[Mapping[str, str]] = {"amount": "rows of the last epoch; who looks at it has done one"}
 
     def __init__(
         self,

@@ -5,7 +5,8 @@ Its kernel is one of several radial ones, with the hyper-parameters that they sh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from pydantic import BaseModel
@@ -134,6 +135,10 @@ class HeldFourier(Fourier):
     The normals depend on the seed alone, so that what is held stays good under any hyper-parameters; the frequencies
     in float32 are held as long as these are the same.
     """
+
+    NOT_STATE: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("_held", "_pairs", "_pairs_of"), "made again when asked for"
+    )
 
     def __init__(self, config: fourier.Config, kernel: Kernel, seed: int) -> None:
         self._held: dict[int, Tensor] = {}

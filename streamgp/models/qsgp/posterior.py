@@ -11,16 +11,17 @@ noise, as a large basis leaves too little of the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
 
 from streamgp import choice
-from streamgp.base import FLOAT, Json, Predictive, Shape
+from streamgp.base import FLOAT, Predictive, Shape
 from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.search import Search, thinned
+from streamgp.evidence.search import Search, Searched, thinned
 from streamgp.likelihoods import Likelihood, gaussian
 from streamgp.likelihoods.laplace import Laplace
 from streamgp.likelihoods.logistic import Logistic
@@ -38,7 +39,7 @@ from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Learned, Look, Posterior, Rows, Units, tied
 from streamgp.online.summing import Summing, running
 from streamgp.optim.block_solver import BlockSolver
-from streamgp.state import Parts, gather, scatter
+from streamgp.state import Declared, Nested, Value
 
 SWEEPS = 12
 """Visits to every block at a rebuild, at most: they end when the means are settled."""
@@ -51,7 +52,7 @@ LATENT = 200
 """Held-out rows whose latent variance is computed."""
 
 
-class QsgpPosterior(Posterior):
+class QsgpPosterior(Declared, Posterior):
     """See the module; built by `streamgp.models.qsgp.build`.
 
     Args:
@@ -67,6 +68,15 @@ class QsgpPosterior(Posterior):
     Raises:
         UsageError: outcomes are to be learned as a change or a departure, or see `engine_of`.
     """
+
+    STATE = (
+        Nested("engine", "known", "objective"),
+        Searched("search"),
+        Value("engine.turn", int, key="turn"),
+        Value("epochs", int),
+        Value("stale", bool),
+    )
+    NOT_STATE: ClassVar[Mapping[str, str]] = {"_fit": "rows of the fit that is going on, made again"}
 
     def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
@@ -228,6 +238,9 @@ class QsgpPosterior(Posterior):
 
         return put_back
 
+    def restored(self) -> None:
+        self._fit = None
+
     def attach(self, z: Tensor, places: Tensor) -> None:
         whole = z.new_zeros(self.config.reservoir, z.shape[1])  # where no row has been, what is computed is that of 0
         whole[places] = z
@@ -282,21 +295,6 @@ class QsgpPosterior(Posterior):
             kernel.log_outputscale.fill_(logit).log_()
         self.engine.place(rows.z, rows.weight, generator)
         self.engine.begin(noise, rows.y)
-
-    def _parts(self) -> Parts:
-        return {"engine": self.engine, "known": self.known, "objective": self.objective}
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, _ = gather(self._parts())
-        rest: dict[str, Json] = {"turn": self.engine.turn, "epochs": self.epochs, "stale": self.stale}
-        return tensors | {"hyper": self.search.pack()}, rest
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        scatter(self._parts(), tensors, {})
-        self.search.unpack(tensors["hyper"])
-        self.engine.turn, self.epochs = int(str(rest["turn"])), int(str(rest["epochs"]))
-        self.stale = bool(rest["stale"])
-        self._fit = None
 
 
 def sites_of(likelihood: Likelihood, temper: float, newton: bool = False) -> Sites:

@@ -11,12 +11,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from streamgp.base import FLOAT, Inputs, Json, Shape
+from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.kernels import Kernel
 from streamgp.kernels.squared_exponential import SquaredExponential
+from streamgp.state import Declared, Padded
 
 
-class Functions(nn.Module):
+class Functions(Declared, nn.Module):
     """At most `capacity` functions.
 
     Args:
@@ -26,9 +27,14 @@ class Functions(nn.Module):
 
     Attributes:
         columns: (a,) int64, columns of z in use; W is the constant.
-        x: b windows in use, raw units.
+        past, future: of the b windows in use, raw units.
         points: (b, W) their kernel inputs.
     """
+
+    STATE = (
+        Padded("columns", most="capacity", key="columns"),
+        Padded("past", "future", "points", most="capacity", key="windows"),
+    )
 
     def __init__(self, shape: Shape, kernel: SquaredExponential, capacity: int) -> None:
         super().__init__()
@@ -37,23 +43,27 @@ class Functions(nn.Module):
         self.points: Tensor
         self.register_buffer("points", torch.zeros(0, kernel.dims, dtype=FLOAT))
         self.columns = torch.zeros(0, dtype=torch.int64)
-        past = torch.zeros(0, shape.lags, len(shape.past), dtype=FLOAT)
-        self.x = Inputs(past, torch.zeros(0, shape.horizon, len(shape.future), dtype=FLOAT))
+        self.past = torch.zeros(0, shape.lags, len(shape.past), dtype=FLOAT)
+        self.future = torch.zeros(0, shape.horizon, len(shape.future), dtype=FLOAT)
+
+    @property
+    def x(self) -> Inputs:
+        """The b windows in use, raw units."""
+        return Inputs(self.past, self.future)
 
     def __len__(self) -> int:
         return len(self.columns) + len(self.points)
 
     def put(self, columns: Tensor, x: Inputs, z: Tensor) -> None:
         """These, and no others. columns: (a,); x: b windows; z: (b, W) their kernel inputs."""
-        self.columns, self.x = columns, Inputs(x.past.clone(), x.future.clone())
-        self.points = z.clone()
+        self.columns, self.past, self.future, self.points = columns, x.past.clone(), x.future.clone(), z.clone()
 
     def holding(self) -> Callable[[], None]:
         """Hold on to the functions as they are: `put` changes no tensor in place. Calling the result puts them back."""
-        columns, x, points = self.columns, self.x, self.points
+        columns, (past, future, _), points = self.columns, self.x, self.points
 
         def put_back() -> None:
-            self.columns, self.x, self.points = columns, x, points
+            self.columns, self.past, self.future, self.points = columns, past, future, points
 
         return put_back
 
@@ -72,22 +82,6 @@ class Functions(nn.Module):
         if not bool(first.all()):
             out[:, ~first] = self.kernel(z, self.points[places[~first] - len(self.columns)])
         return out
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Everything at its largest shape."""
-        tensors: dict[str, Tensor] = {}
-        held = {"columns": self.columns, "past": self.x.past, "future": self.x.future, "points": self.points}
-        for name, value in held.items():
-            tensors[name] = value.new_zeros(self.capacity, *value.shape[1:])
-            tensors[name][: len(value)] = value
-        return tensors, {"columns": len(self.columns), "windows": len(self.points)}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        device = self.points.device
-        held = {name: value.to(device) for name, value in tensors.items()}
-        windows = int(str(rest["windows"]))
-        x = Inputs(held["past"][:windows], held["future"][:windows])
-        self.put(held["columns"][: int(str(rest["columns"]))].clone(), x, held["points"][:windows])
 
 
 class Relevance(Kernel):

@@ -22,10 +22,10 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from streamgp.base import FLOAT, Inputs, Json, Shape
+from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.search import Search, Way, thinned
+from streamgp.evidence.search import Search, Searched, Way, thinned
 from streamgp.evidence.thinned import Hyper, by_lbfgs, start
 from streamgp.features.inducing import augmentation
 from streamgp.kernels import squared_exponential
@@ -37,7 +37,7 @@ from streamgp.models.rvm.selection import select
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Learned, Look, RegressionPosterior, Rows, Units, tied
 from streamgp.online.summing import OnFeatures, Summing, running
-from streamgp.state import Parts, gather, scatter
+from streamgp.state import Declared, Nested, Value
 
 CHUNK = 1024
 """Rows whose functions are held at once."""
@@ -70,7 +70,7 @@ class RelevanceVectors(NamedTuple):
     columns: Tensor
 
 
-class RvmPosterior(RegressionPosterior):
+class RvmPosterior(Declared, RegressionPosterior):
     """See the module; built by `streamgp.models.rvm.build`.
 
     Args:
@@ -84,6 +84,12 @@ class RvmPosterior(RegressionPosterior):
     Raises:
         UsageError: linear functions are wanted, and are more than half of the dictionary.
     """
+
+    STATE = (
+        Nested("kernel", "functions", "regression", "anchors", "scale", under="parts"),
+        Searched("search"),
+        Value("epochs", int),
+    )
 
     regression: RelevanceRegression
 
@@ -258,21 +264,6 @@ class RvmPosterior(RegressionPosterior):
             self.kernel.log_lengthscale.copy_(lengthscale)
 
         return put_back
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, parts = gather(self._parts())
-        return tensors | {"hyper": self.search.pack()}, {"parts": parts, "epochs": self.epochs}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        parts = rest["parts"]
-        assert isinstance(parts, dict)
-        scatter(self._parts(), tensors, parts)
-        self.search.unpack(tensors["hyper"])
-        self.epochs = int(str(rest["epochs"]))
-
-    def _parts(self) -> Parts:
-        names = ("kernel", "functions", "regression", "anchors", "scale")
-        return {name: getattr(self, name) for name in names}
 
 
 def _absorb(own: OnFeatures[Functions, RelevanceRegression], z: Tensor, y: Tensor, weight: Tensor) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp import choice
-from streamgp.base import FLOAT, Json, Predictive, Shape
+from streamgp.base import FLOAT, Predictive, Shape
 from streamgp.encoders import Encoder, Layout
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
@@ -32,7 +32,7 @@ from streamgp.models.svgp.sites import SitesHead
 from streamgp.models.svgp.training import Training
 from streamgp.online.posterior import Arrival, Learned, Look, Posterior, Rows, Units
 from streamgp.online.summing import OnFeatures, Summing, running
-from streamgp.state import Parts, gather, scatter
+from streamgp.state import Declared, Nested, Parts, Value
 
 CHUNK = 2048
 """Rows whose features are held at once."""
@@ -42,7 +42,7 @@ TRIAL = 3
 """Sweeps over few rows, to compare bounds."""
 
 
-class SvgpPosterior(Posterior):
+class SvgpPosterior(Declared, Posterior):
     """See the module; built by `streamgp.models.svgp.build`.
 
     Args:
@@ -62,6 +62,8 @@ class SvgpPosterior(Posterior):
         UsageError: targets without units are to be learned as a change or as a departure, or the encoder runs over a
             past and the windows have none.
     """
+
+    STATE = (Nested(of="_parts", under="parts"), Value("found", bool))
 
     def __init__(self, config: Config, shape: Shape, groups: Tensor) -> None:
         super().__init__()
@@ -257,15 +259,7 @@ class SvgpPosterior(Posterior):
 
         self.head.learn(parts, sweeps)
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, parts = gather(self._parts())
-        return tensors, {"parts": parts, "found": self.found}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        parts = rest["parts"]
-        assert isinstance(parts, dict)
-        scatter(self._parts(), tensors, parts)
-        self.found = bool(rest["found"])
+    def restored(self) -> None:
         if isinstance(self.head, SitesHead):
             self.head.solve()
 

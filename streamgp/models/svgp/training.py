@@ -15,7 +15,6 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 
-from streamgp.base import Json
 from streamgp.encoders import Dropout
 from streamgp.errors import NumericalError
 from streamgp.models.svgp.config import TrainingConfig
@@ -23,6 +22,7 @@ from streamgp.models.svgp.head import BatchTerms, Head, Part
 from streamgp.models.svgp.prior import SparsePrior
 from streamgp.objectives.sparse import Belief, KernelGradient, kernel_gradient
 from streamgp.optim.adam import RowAdam
+from streamgp.state import Declared, Value, Whole
 
 NATURAL_RATE = 0.1
 """Step size of the natural gradient; 1 forgets all but the mini-batch."""
@@ -34,7 +34,7 @@ LARGEST = 12.0
 """Of a logarithm: hyper-parameters stay within e^±12 standardised units, so that their powers do not overflow."""
 
 
-class Training:
+class Training(Declared):
     """Moves a prior and a head; Stateful. What it trains belongs to these.
 
     Args:
@@ -42,6 +42,8 @@ class Training:
         head: q and the noise.
         config: of the steps.
     """
+
+    STATE = (Value("frozen", bool), Whole("adam"))
 
     def __init__(self, prior: SparsePrior, head: Head, config: TrainingConfig) -> None:
         self.prior, self.head, self.config = prior, head, config
@@ -119,15 +121,6 @@ class Training:
     def move(self, fn: Callable[[Tensor], Tensor]) -> None:
         """Follow parameters that `fn` was applied to, to another device for instance."""
         self.adam.move(self._parameters(), fn)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Of Adam; the parameters belong to their owners."""
-        tensors, rest = self.adam.state()
-        return tensors, rest | {"frozen": self.frozen}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.adam.restore(tensors, rest)
-        self.frozen = bool(rest["frozen"])
 
 
 def _slopes(inverse: Tensor, phi: Tensor, belief: Belief, terms: BatchTerms) -> KernelGradient:

@@ -18,7 +18,7 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp import choice, solvers
-from streamgp.base import FLOAT, Json, Shape
+from streamgp.base import FLOAT, Shape
 from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.search import thinned
 from streamgp.linalg.interpolate import SIZES
@@ -28,7 +28,7 @@ from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Drawn, Learned, Look, Posterior, Rows, Units
 from streamgp.optim.minimise import BOUND, HUGE, lbfgs
 from streamgp.solvers import kiss
-from streamgp.state import Parts, gather, holding, scatter
+from streamgp.state import Declared, Nested, Parts, holding
 
 POINTS = {1: 64, 2: 16, 3: 10}
 """Grid points a dimension, by dimensions: fewer than behind a net, as a lengthscale spans five cells at least, and a
@@ -37,7 +37,7 @@ CHUNK = 4096
 """Rows that are laid on the grid at once."""
 
 
-class WiskiPosterior(Posterior, Drawn):
+class WiskiPosterior(Declared, Posterior, Drawn):
     """See the module; built by `streamgp.models.wiski.build`.
 
     Args:
@@ -54,6 +54,8 @@ class WiskiPosterior(Posterior, Drawn):
     Raises:
         UsageError: as `build`.
     """
+
+    STATE = (Nested("projection", "solver", "data", "found"),)
 
     found: Tensor
 
@@ -245,11 +247,7 @@ class WiskiPosterior(Posterior, Drawn):
 
         return put_back
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return gather(self._parts())
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        scatter(self._parts(), tensors, rest)
+    def restored(self) -> None:
         self.given = self.solver.condition(self.data)
 
     def _parts(self) -> Parts:
@@ -258,8 +256,6 @@ class WiskiPosterior(Posterior, Drawn):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """The sums to where the hyper-parameters are: they are no module, which PyTorch would move."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        tensors, rest = self.data.state()
-        device = self.solver.log_noise.device
-        self.data.restore({name: tensor.to(device) for name, tensor in tensors.items()}, rest)
+        self.data.move(self.solver.log_noise.device)
         self.given = self.solver.condition(self.data)
         return self

@@ -9,16 +9,17 @@ memory, a few operations each.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from streamgp.base import Json
+from streamgp.state import Declared, Members
 
 DECAY, EPSILON, UNIT = 0.9, 1e-6, 200.0
 
 
-class AdaDelta:
+class AdaDelta(Declared):
     """Steps on tensors that others own. Stateful.
 
     Args:
@@ -31,6 +32,9 @@ class AdaDelta:
         >>> round(float(w), 6)
         -0.003162
     """
+
+    STATE = (Members("squares", "changes"),)
+    NOT_STATE: ClassVar[Mapping[str, str]] = {"parameters": "they belong to their owner"}
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self.parameters = list(parameters)
@@ -49,14 +53,3 @@ class AdaDelta:
             change = (changes + EPSILON).div_(squares + EPSILON).sqrt_().mul_(gradient)
             changes.mul_(DECAY).addcmul_(change, change, value=1.0 - DECAY)
             parameter.sub_(change, alpha=UNIT * rate)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Moments; the parameters belong to their owner."""
-        both = (("squares", self.squares), ("changes", self.changes))
-        return {f"{name}.{place}": moment.clone() for name, held in both for place, moment in enumerate(held)}, {}
-
-    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
-        """The inverse of `state`."""
-        for name, held in (("squares", self.squares), ("changes", self.changes)):
-            for place, tensor in enumerate(held):
-                tensor.copy_(tensors[f"{name}.{place}"])

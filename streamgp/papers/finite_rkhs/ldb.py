@@ -15,14 +15,17 @@ P is held, and a mini-batch costs O(|b|d²).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Json
 from streamgp.linalg.cholesky import cholesky
 from streamgp.objectives.finite_evidence import Determinant, Statistics, regularised, ridge
-from streamgp.optim.adam import Adam
+from streamgp.optim.adam import Adam, resized
 from streamgp.optim.finite_head import EVERY, Estimator, FiniteHead
+from streamgp.state import Tensors, Value, Whole
 
 RATE = 1e-3
 """Adam's step size for T, one step for `EVERY` mini-batches."""
@@ -47,6 +50,12 @@ class Ldb(Estimator):
         >>> round(float(part.value.exp()), 9), round(float(part.trace), 9)
         (2.25, 1.333333333)
     """
+
+    STATE = (
+        Value("age", int, key="mini-batches"),
+        Tensors("root", "inner", grows=(0, 1)),
+        Whole("steps"),
+    )
 
     looks = True
 
@@ -97,16 +106,17 @@ class Ldb(Estimator):
         self.held, self.trace = half @ half.T, half.square().sum()
         self.log_p = 2.0 * (self.root.diagonal().log().sum() + self.inner.diagonal().sum())
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, rest = self.steps.state()
-        return tensors | {"root": self.root.clone(), "inner": self.inner.clone()}, rest | {"mini-batches": self.age}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self._take(tensors["root"].clone(), tensors["inner"].clone())
-        self.steps.restore(tensors, rest)
-        self.age = int(str(rest["mini-batches"]))
-
     def _take(self, root: Tensor, inner: Tensor) -> None:
         self.root, self.inner, self.shared = root, inner, root.T @ root
         self.steps = Adam([inner])
+        self._hold()
+
+    def restoring(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> Callable[[], None]:
+        """The moments have the size of T, which is that of the features once there are some."""
+        self.steps = resized(self.steps, tensors.get("inner"))
+        return super().restoring(tensors, rest)
+
+    def restored(self) -> None:
+        self.shared = self.root.T @ self.root
+        self.steps.parameters = [self.inner]
         self._hold()

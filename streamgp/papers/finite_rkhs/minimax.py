@@ -24,6 +24,8 @@ projection on A ⪰ κI needs an eigendecomposition, O(d³), only where A − κ
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
 from torch import Tensor
 
@@ -31,9 +33,10 @@ from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
 from streamgp.linalg.cholesky import cholesky, log_determinant
 from streamgp.objectives.finite_evidence import Determinant, Statistics, factorised, regularised, ridge
-from streamgp.optim.adam import Adam
+from streamgp.optim.adam import Adam, resized
 from streamgp.optim.descent import batches_of
 from streamgp.optim.finite_head import EVERY, Estimator, FiniteHead
+from streamgp.state import Tensors, Value, Whole
 
 RAW, SHARE = 1.0, 2.0
 """μ_0: of the paper's experiments in the coordinates of the features; over d where whitened."""
@@ -113,6 +116,14 @@ class Minimax(Estimator):
         penalty: μ_k
     """
 
+    STATE = (
+        Value("unit", float),
+        Value("penalty", float),
+        Value("age", int, key="mini-batches"),
+        Tensors("root", "primal", "dual", grows=(0, 1)),
+        Whole("steps"),
+    )
+
     ascends = True
 
     def __init__(self, penalty: float | None = None, growth: float | None = None, whitened: bool = True) -> None:
@@ -171,21 +182,21 @@ class Minimax(Estimator):
             gap = (self.primal - estimate) / self.primal.norm()
             self.dual = project_ball(self.dual + ASCENT_RATE * gap)
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, rest = self.steps.state()
-        own = {"root": self.root.clone(), "primal": self.primal.clone(), "dual": self.dual.clone()}
-        return tensors | own, rest | {"unit": self.unit, "mini-batches": self.age, "penalty": self.penalty}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.unit, self.age = float(str(rest["unit"])), int(str(rest["mini-batches"]))
-        self.penalty = float(str(rest["penalty"]))
-        self._take(tensors["root"].clone(), tensors["primal"].clone(), tensors["dual"].clone())
-        self.steps.restore(tensors, rest)
-
     def _take(self, root: Tensor, primal: Tensor, dual: Tensor) -> None:
         self.root, self.primal, self.dual, self.shared = root, primal, dual, root.T @ root
         self.steps = Adam([self.primal])
         if len(root):
+            self._note()
+
+    def restoring(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> Callable[[], None]:
+        """The moments have the size of A, which is that of the features once there are some."""
+        self.steps = resized(self.steps, tensors.get("primal"))
+        return super().restoring(tensors, rest)
+
+    def restored(self) -> None:
+        self.shared = self.root.T @ self.root
+        self.steps.parameters = [self.primal]
+        if len(self.root):
             self._note()
 
     def _descend(self, gap: Tensor, kappa: Tensor) -> None:

@@ -24,11 +24,13 @@ column with all N rows, where `kiss` pays for its grid alone; the model's window
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Json
+from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.kernels import Kernel
 from streamgp.linalg.interpolate import MOST, SIZES, Grid, stencil
@@ -38,6 +40,7 @@ from streamgp.papers.gp_lstm.toeplitz import DENSE, KroneckerSum
 from streamgp.solvers import Data, Solver
 from streamgp.solvers.kiss.basis import widen
 from streamgp.solvers.kiss_cg import Config
+from streamgp.state import Tensors, Value
 
 POINTS = {**SIZES, 4: 12}
 """Grid points a dimension, by dimensions, where none are asked for."""
@@ -47,6 +50,9 @@ LARGEST = {**MOST, 4: 16}
 
 class Rows(Data):
     """The rows themselves: latents, targets, weights; W is made of them when it is asked for."""
+
+    STATE = (Tensors("h", "y", "weight", grows=(0,)), Value("count", float))
+    NOT_STATE: ClassVar[Mapping[str, str]] = {"_sparse": "made of the rows when it is asked for"}
 
     def __init__(self, grid: Grid, columns: int, device: torch.device | None = None) -> None:
         self.count = 0.0
@@ -71,18 +77,17 @@ class Rows(Data):
         self.weight, self.count = self.weight * kept, self.count * kept
         self._sparse = None
 
+    def move(self, device: torch.device) -> None:
+        super().move(device)
+        self._sparse = None
+
     def sparse(self) -> Sparse:
         """W D^½ of all rows."""
         if self._sparse is None:
             self._sparse = Sparse(stencil(self._grid, self.h), self.weight.sqrt(), self._grid.count)
         return self._sparse
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {"h": self.h, "y": self.y, "weight": self.weight}, {"count": self.count}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.h, self.y, self.weight = (tensors[name].clone() for name in ("h", "y", "weight"))
-        self.count = float(rest["count"])  # type: ignore[arg-type]
+    def restored(self) -> None:
         self._sparse = None
 
 

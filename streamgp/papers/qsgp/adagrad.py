@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from streamgp.base import Json
+from streamgp.state import Declared, Members
 
 EPSILON = 1e-10
 
@@ -23,7 +24,7 @@ def decay(initial: float, step: int, halving: float) -> float:
     return initial * math.exp2(-step / halving)
 
 
-class SparseAdaGrad:
+class SparseAdaGrad(Declared):
     """AdaGrad (Duchi et al. 2011) on slices: w ← w − γ g/√(Σ g²), the sum over the steps that touched the row.
 
     A row keeps **one** number, the running sum of its mean squared gradient: m numbers beside (m, k) parameters, where
@@ -46,6 +47,9 @@ class SparseAdaGrad:
         >>> mu[4:8].tolist()
         [0.0, -0.5, 0.5, 0.0]
     """
+
+    STATE = (Members("sums"),)
+    NOT_STATE: ClassVar[Mapping[str, str]] = {"parameters": "they belong to their owner"}
 
     def __init__(self, parameters: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
         self.parameters = dict(parameters)
@@ -75,15 +79,6 @@ class SparseAdaGrad:
     def forget(self, name: str, where: slice | Tensor) -> None:
         """Start rows afresh, for instance those of a feature that stands for something else from now on."""
         self.sums[name][where] = 0.0
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """The sums; the parameters themselves belong to their owner."""
-        return {f"sums.{name}": value.clone() for name, value in self.sums.items()}, {}
-
-    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
-        """The inverse of `state`."""
-        for name, value in self.sums.items():
-            value.copy_(tensors[f"sums.{name}"])
 
 
 def _zeros(parameter: Tensor) -> Tensor:

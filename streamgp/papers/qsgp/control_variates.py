@@ -23,12 +23,10 @@ The same functions serve every term:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
-from streamgp.base import Json
+from streamgp.state import Declared, Tensors
 
 
 def attach(expectation: Tensor, image: Tensor, scale: float | Tensor) -> Tensor:
@@ -90,7 +88,7 @@ def linear(product_i: Tensor, expectation: Tensor, weight: float) -> Tensor:
     return 2.0 * (weight * product_i - expectation).sum(-1)
 
 
-class RunningExpectation:
+class RunningExpectation(Declared):
     """a = Φ_pμ for the whole μ, kept up to date from the features that change (Prop. 3).
 
     In float64 whatever the parameters are stored in, and every change is that of the parameters **as stored**: then the
@@ -111,6 +109,8 @@ class RunningExpectation:
         [[3.0], [3.0]]
     """
 
+    STATE = (Tensors("rows", "value", grows=(0,)),)
+
     def __init__(self, rows: Tensor, columns: int) -> None:
         self.rows = rows
         self.value = torch.zeros(len(rows), columns, dtype=torch.float64, device=rows.device)
@@ -124,11 +124,3 @@ class RunningExpectation:
     def start(self, rows: Tensor, value: Tensor) -> None:
         """Begin again with other support rows, other features or other parameters. rows: (n̄,); value: (n̄, columns)."""
         self.rows, self.value = rows, value.detach().to(torch.float64).clone()
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """The support rows and the expectation."""
-        return {"rows": self.rows.clone(), "value": self.value.clone()}, {}
-
-    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
-        """The inverse of `state`."""
-        self.rows, self.value = tensors["rows"].clone(), tensors["value"].clone()

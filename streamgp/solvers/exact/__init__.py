@@ -23,12 +23,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Generator, Tensor
 
 from streamgp import solvers
-from streamgp.base import FLOAT, Json
+from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.kernels import Kernel
 from streamgp.linalg.cholesky import cholesky, log_determinant, solve, whiten
 from streamgp.solvers import attach
 from streamgp.solvers.exact.draw import ExactDraw
+from streamgp.state import Tensors
 
 _BYTES = 1 << 29
 """Factors that are made at a time: 512 MB, or one column where one is larger."""
@@ -58,6 +59,8 @@ class Data(solvers.Data):
         y: (N, T)
         weight: (N,)
     """
+
+    STATE = (Tensors("h", "y", "weight", grows=(0,)),)
 
     def __init__(self, dims: int, columns: int, limit: int, device: torch.device | None = None) -> None:
         self.limit = limit
@@ -92,12 +95,6 @@ class Data(solvers.Data):
     def forget(self, kept: float) -> None:
         """Scale the weights."""
         self.weight = self.weight * kept
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {"h": self.h, "y": self.y, "weight": self.weight}, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.h, self.y, self.weight = (tensors[name].clone() for name in ("h", "y", "weight"))
 
 
 class Posterior(solvers.Posterior):

@@ -29,13 +29,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Generator, Tensor
 
 from streamgp import solvers
-from streamgp.base import FLOAT, Json
+from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.kernels import Kernel
 from streamgp.linalg import banded
 from streamgp.linalg.interpolate import LEAST, MOST, SIZES, Grid, Stencil, interpolate, spread, stencil
 from streamgp.solvers import attach
 from streamgp.solvers.kiss.basis import contract, eigenbasis, fold, widen
+from streamgp.state import Tensors, Value
 
 _LOST = 0.001
 """Part of the least noise variance that the truncation may take from the prior variance."""
@@ -74,6 +75,8 @@ class Data(solvers.Data):
         count: n.
     """
 
+    STATE = (Tensors("gram", "cross", "square"), Value("count", float))
+
     def __init__(self, grid: Grid, columns: int) -> None:
         self.grid, self.count = grid, 0.0
         self.gram = banded.empty(grid)
@@ -110,15 +113,6 @@ class Data(solvers.Data):
         for total in (self.gram, self.cross, self.square):
             total *= kept
         self.count *= kept
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {"gram": self.gram, "cross": self.cross, "square": self.square}, {"count": self.count}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.gram, self.cross, self.square = (tensors[name].clone() for name in ("gram", "cross", "square"))
-        count = rest["count"]
-        assert isinstance(count, float | int)
-        self.count = float(count)
 
 
 class Posterior(solvers.Posterior):

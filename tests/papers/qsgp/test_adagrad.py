@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from streamgp.papers.qsgp.adagrad import SparseAdaGrad, decay
+from streamgp.state import Declared, Nested, Whole
 from streamgp.testing.stateful import check_stateful
 
 
@@ -109,20 +110,14 @@ def test_a_step_makes_nothing_larger_than_its_slice(where: slice | Tensor) -> No
 
 
 def test_it_is_stateful() -> None:
-    class Owner:
+    class Owner(Declared):
         """Parameters and optimiser, as a model holds them."""
+
+        STATE = (Nested("w"), Whole("optimiser"))
 
         def __init__(self) -> None:
             self.w = torch.zeros(6, 2)
             self.optimiser = SparseAdaGrad({"w": self.w}, {})
-
-        def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-            tensors, rest = self.optimiser.state()
-            return tensors | {"w": self.w}, rest
-
-        def restore(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
-            self.optimiser.restore(tensors, rest)
-            self.w.copy_(tensors["w"])
 
     def advance(owner: Owner, step: int) -> Tensor:
         owner.optimiser.step({"w": (slice(step, step + 2), draw(2, 2, seed=step).float())}, rate=0.1)
