@@ -45,6 +45,10 @@ FEWEST = 3
 """Rows of the sample that a base must have been compared on."""
 USUAL = 0.5
 """Share of the kept rows with a value, below which it is usual that there is none."""
+LARGEST = 1e150
+"""Absolute values beyond it stand in for nothing: sums of their squares may overflow float64."""
+UNKNOWN = -1.0
+"""Stands for the age of an input that was missing when nothing was known of it."""
 NORMAL = float(np.sqrt(np.pi / 2))
 """Standard deviation of normal errors over their mean size."""
 
@@ -139,8 +143,12 @@ class LostInputs:
             before = int(step[row - 1]) if row > begin else int(newest[code[row]])
             kept = _Kept(ring, self._ring, filled, doubt, code, step, slice(begin, row), column)
             now, held = int(step[row]), self._open[code[row], column]
-            outage = _Outage(*held.tolist()) if before >= 0 and held[0] == before else self._begun(kept, now)
+            if before >= 0 and held[0] == before:
+                outage: _Outage | None = _Outage(*held.tolist())
+            else:
+                outage = None if kept.unknown(before) else self._begun(kept, now)
             if outage is None:
+                doubt[row, column + self.columns] = UNKNOWN
                 continue
             filled[row, column], doubt[row, column], doubt[row, column + self.columns] = self._value(outage, kept, now)
             self._open[code[row], column] = outage._replace(until=now)
@@ -277,6 +285,15 @@ class _Kept:
         self.channel = ring.channels - filled.shape[1] + column
         self.column, self.ring, self.doubts = column, ring, doubts
         self.steps, self.values, self.doubt = step[new], filled[new, column], doubt[new, column]
+        self.age, self.columns = doubt[new, column + filled.shape[1]], filled.shape[1]
+
+    def unknown(self, before: int) -> bool:
+        """Whether nothing was known of the input at the row before, at this step: then nothing is known of it now."""
+        if len(self.steps):
+            return bool(self.age[-1] == UNKNOWN)
+        slot = self.doubts.find(self.code, np.array([before]))
+        age = self.doubts.values.reshape(-1, self.doubts.channels)[slot, self.column + self.columns]
+        return bool(slot[0] >= 0 and age[0] == UNKNOWN)
 
     def look(self, step: Ints) -> tuple[Floats, Bools, Bools]:
         """(J,) values at these steps, NaN where there is none; whether there is a row; whether a value was read."""
@@ -290,6 +307,7 @@ class _Kept:
             hit = self.steps[at] == step
             found, made = np.where(hit, self.values[at], found), np.where(hit, self.doubt[at], made)
             there |= hit
+        found[~(np.abs(found) <= LARGEST)] = np.nan
         return found, there, np.isfinite(found) & np.isnan(made)
 
 

@@ -201,3 +201,13 @@ def test_lost_inputs_of_other_columns_are_refused() -> None:
     with pytest.raises(ValueError, match="lost inputs"):
         Windows(SPEC).restore(tensors, rest)
     assert windows.lost().tolist() == [[0, 0, 0]]
+
+
+def test_before_its_first_value_an_input_is_not_known_and_from_then_on_it_is() -> None:
+    x = inputs(600)
+    x[:300, 1] = np.nan
+    x[320:330, 1] = np.nan
+    whole = pushed(Windows(SPEC), rows(x), 600)
+    parts = pushed(Windows(SPEC), rows(x), 7)
+    assert whole.origin.tolist() == parts.origin.tolist() == [*range(288, 588)]  # from where one is known ahead
+    assert torch.equal(whole.doubt, parts.doubt) and torch.equal(whole.x.future, parts.x.future)
