@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[1]
 LISTED = ROOT / "docs" / "bibliography.toml"
 PAGE = ROOT / "docs" / "bibliography.md"
 SEARCHED = ("README.md", "CONTRIBUTING.md", "docs", "streamgp", "pipelines", "cli", "benchmarks", "tests")
-UNSEARCHED = (PAGE, LISTED, Path(__file__), ROOT / "tests" / "test_bibliography.py")
-FEW = 6
-"""Files of code that are named one by one; of more, their folders are."""
+UNSEARCHED = {PAGE, LISTED, ROOT / "tests" / "test_bibliography.py", *(ROOT / "docs").glob("*.py")}
+OUTSIDE = ("tests/", "benchmarks/")
+"""Of files there the folder alone is named; of others the module or folder of the package."""
 
 _NAME = r"(?:(?:Van|van|de|von) )?[A-ZÀ-ÖØ-Þ][\w’'-]+"
 CITATION = re.compile(
@@ -146,14 +146,12 @@ def citing() -> dict[str, list[str]]:
 
 
 def _where(paths: list[str]) -> str:
-    """Pages as links, then files or folders of code."""
+    """Pages as links, then modules, or folders with several: what seldom changes."""
     pages = [path for path in paths if path.endswith(".md") or path.startswith("docs/tutorials/")]
     code = [path for path in paths if path not in pages]
     named = [f"[{_heading(path)}]({_to(path)})" for path in pages]
-    if len(code) <= FEW:
-        named += [f"`{path}`" for path in code]
-    else:
-        named += [f"`{folder}/`" for folder in sorted({str(PurePosixPath(path).parent) for path in code})]
+    folders = {"/".join(PurePosixPath(path).parts[:3][: 1 if path.startswith(OUTSIDE) else 3]) for path in code}
+    named += [f"`{folder}`" for folder in sorted(folders)]
     return ", ".join(named)
 
 
