@@ -33,6 +33,9 @@ from streamgp.state import Declared, Nested, Value
 
 RATES = {"majoriser": 1e-2, "algorithm1": 2e-3, "algorithm2": 2e-4, "submatrix": 5e-5, "full": 2e-3}
 """The encoder's step sizes: where a kernel is stale, its gradients hold for small steps only."""
+STALE = 30
+"""Mini-batches that row gradients of a stale kernel serve by default. On 17,952 hours of a load, whose epoch has 280, the
+error is half of what a refresh an epoch leaves; on 6,000 hours 10 in place of 30 gain 1 % in 1.6 times the time."""
 
 
 class AlternatingConfig(DescentConfig):
@@ -48,8 +51,8 @@ class AlternatingConfig(DescentConfig):
     delay: int | None = Field(
         None,
         ge=1,
-        description="mini-batches between two refreshes of the kernel; none: those of an epoch; not for full, and 1 "
-        "for algorithm1",
+        description="mini-batches between two refreshes of the kernel; none: those of an epoch, for algorithm2 30 at "
+        "most; not for full, and 1 for algorithm1",
     )
     encoder_rate: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
         "auto",
@@ -74,6 +77,15 @@ class AlternatingConfig(DescentConfig):
     def tau(self) -> int | None:
         """τ, mini-batches between two refreshes; None: those of an epoch."""
         return 1 if self.scheme == "algorithm1" else self.delay
+
+    def between(self, whole: int) -> int:
+        """Mini-batches between two refreshes. whole: those of an epoch.
+
+        Example:
+            >>> AlternatingConfig(scheme="algorithm2").between(94), AlternatingConfig().between(94)
+            (30, 94)
+        """
+        return self.tau or (min(whole, STALE) if self.scheme == "algorithm2" else whole)
 
     @property
     def estimate(self) -> Literal["rows", "submatrix"]:
@@ -229,7 +241,7 @@ class Alternating(Declared):
         drawn = minibatches(n, self.config.batch, count, generator)
         for place, rows in enumerate(drawn):
             t = self.epochs + min(place / whole, 1.0)
-            some, due = rows.to(z.device), place % (self.config.tau or whole) == 0
+            some, due = rows.to(z.device), place % self.config.between(whole) == 0
             if self.config.scheme == "majoriser":
                 if due:
                     data = self._learned(z, y)
