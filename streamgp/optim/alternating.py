@@ -34,7 +34,7 @@ from streamgp.state import Declared, Nested, Value
 RATES = {"majoriser": 1e-2, "algorithm1": 2e-3, "algorithm2": 2e-4, "submatrix": 5e-5, "full": 2e-3}
 """The encoder's step sizes: where a kernel is stale, its gradients hold for small steps only."""
 STALE = 30
-"""Mini-batches that row gradients of a stale kernel serve by default. On 17,952 hours of a load, whose epoch has 280, the
+"""Mini-batches that row gradients of a stale kernel serve by default. On 17,952 hours of a load, an epoch of 280, the
 error is half of what a refresh an epoch leaves; on 6,000 hours 10 in place of 30 gain 1 % in 1.6 times the time."""
 
 
