@@ -25,7 +25,7 @@ PICTURES = ROOT / "build" / "look"
 PAGES = (
     "index", "overview", "install", "glossary", "bibliography", "guides/choosing", "guides/bands", "guides/deep",
     "tutorials/energy", "tutorials/wind", "guides/online", "guides/svdgp", "results/models", "decisions/index",
-    "reference/python-api", "reference/kernels", "notation", "changelog",
+    "reference/python-api", "reference/forecasting", "reference/kernels", "notation", "changelog",
 )  # fmt: skip
 THEMES = {"landmark-unique", "scrollable-region-focusable"}  # of Material's own script and templates
 
