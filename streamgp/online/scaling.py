@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Inputs, Json, Shape
+from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.state import Declared, Tensors, Value
 
 FLAT = 1e-12
@@ -88,7 +88,7 @@ class Standardiser(Declared):
         return self.location.to(values) + self.scale.to(values) * values
 
 
-class InputScaling:
+class InputScaling(Declared):
     """A Standardiser for the D past channels and one for the F future channels; Stateful.
 
     One location and scale a channel, shared by its lags (or steps ahead), so that a flattened window keeps the
@@ -103,12 +103,21 @@ class InputScaling:
         [[-1.0, 1.0, 0.0]]
     """
 
+    STATE = (
+        Tensors("past.location", "past.scale", "future.location", "future.scale"),
+        Value("fitted", bool),
+    )
+
     def __init__(self, shape: Shape) -> None:
         self.past, self.future = Standardiser(len(shape.past)), Standardiser(len(shape.future))
 
     @property
     def fitted(self) -> bool:
         return self.future.fitted
+
+    @fitted.setter
+    def fitted(self, fitted: bool) -> None:
+        self.past.fitted = self.future.fitted = fitted
 
     def fit(self, x: Inputs) -> None:
         """Estimate from the windows x."""
@@ -123,13 +132,3 @@ class InputScaling:
         """(N, L·D + H·F): the standardised past, oldest lag first, then the standardised future."""
         z = self.transform(x)
         return torch.cat([z.past.flatten(1), z.future.flatten(1)], 1)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        past, fitted = self.past.state()
-        future, _ = self.future.state()
-        named = {f"past.{key}": value for key, value in past.items()}
-        return named | {f"future.{key}": value for key, value in future.items()}, fitted
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        for name, part in (("past", self.past), ("future", self.future)):
-            part.restore({key: tensors[f"{name}.{key}"] for key in ("location", "scale")}, rest)

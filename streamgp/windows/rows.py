@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,8 @@ class Names:
         >>> names.codes(pa.array(["b", "a", "b"])).tolist(), names.all
         ([0, 1, 0], ['b', 'a'])
     """
+
+    NOT_STATE: ClassVar[Mapping[str, str]] = dict.fromkeys(("_met", "_codes"), "found again in the next rows")
 
     def __init__(self) -> None:
         self.all: list[str] = []
