@@ -29,7 +29,7 @@ from streamgp.errors import NumericalError
 from streamgp.kernels import linear, squared_exponential
 from streamgp.linalg.cholesky import cholesky, log_determinant
 from streamgp.models.finite_rkhs.features import FiniteFeatures
-from streamgp.models.finite_rkhs.training import TrainingConfig, descent
+from streamgp.models.finite_rkhs.training import FiniteTrainingConfig, descent
 from streamgp.objectives.finite_evidence import Statistics, best_weights, regularised, ridge, statistics
 from streamgp.optim.finite_head import FiniteHead
 from streamgp.training.fit import training
@@ -170,11 +170,11 @@ def trained(
         method: of METHODS, or "svgp".
         looks: evaluations.
         epochs: at most; 0: no limit.
-        more: options of `TrainingConfig`.
+        more: options of `FiniteTrainingConfig`.
     """
     if method == "svgp":
         return sparse(rows, kernel, batch, seconds, seed, looks, epochs)
-    config = TrainingConfig(batch=batch, **{**RATES[kernel], **METHODS[method], **more})
+    config = FiniteTrainingConfig(batch=batch, **{**RATES[kernel], **METHODS[method], **more})
     phi = features(rows.x.shape[1], kernel, seed)
     head = FiniteHead(phi.width, 1, NOISE, FLOOR)
     driver = descent(phi, head, config)

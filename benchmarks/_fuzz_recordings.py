@@ -324,14 +324,14 @@ def of_ulog(home: Path) -> Check:
 
 def of_descriptors(_: Path) -> Check:
     """Schemas of Protocol Buffers, as an MCAP file has them, and messages of them."""
-    from streamgp_data.protobuf import Schema, tree
+    from streamgp_data.protobuf import ProtobufSchema, tree
     from tests.data.protobufs import descriptor_set, meter
 
     whole, said = descriptor_set(), meter()(y=1.5, raw=b"\xff").SerializeToString()
 
     def check(chance: random.Random) -> Found:
         try:
-            types = Schema(damaged(whole, chance))
+            types = ProtobufSchema(damaged(whole, chance))
             kind = types.message("plant.Meter")
         except ValueError:
             return one("refused")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from streamgp.encoders import Bounded, Encoder, Layout, lstm, mlp
+from streamgp.encoders import BoundedEncoder, Encoder, Layout, lstm, mlp
 from streamgp.kernels import squared_exponential
 from streamgp.models.deep.config import DeepGpConfig
 from streamgp.optim.alternating import Alternating
@@ -62,7 +62,7 @@ def encoder(name: str, z: Tensor) -> Encoder:
     inner: Encoder = (
         mlp.build(mlp.Config(width=2), LAYOUT) if name == "mlp" else lstm.build(lstm.Config(width=2), LAYOUT)
     )
-    bounded = Bounded(inner)
+    bounded = BoundedEncoder(inner)
     bounded.settle(z[:2048], SPREAD)
     return bounded
 

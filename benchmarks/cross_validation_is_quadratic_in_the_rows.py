@@ -23,11 +23,11 @@ from _report import Claim, report
 from _tuning import PROCESSES, Rows, drawn, markdown, start
 
 from streamgp.optim.admm import AdmmConfig, Augmented
-from streamgp.optim.cross_validated import Learned, parts
+from streamgp.optim.cross_validated import KernelVector, parts
+from streamgp.optim.implicit import CrossValidatedProblem as Reduced
 from streamgp.optim.implicit import ImplicitConfig
-from streamgp.optim.implicit import Problem as Reduced
+from streamgp.optim.marginal_likelihood import LikelihoodProblem as Likelihood
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig
-from streamgp.optim.marginal_likelihood import Problem as Likelihood
 
 SIZES = (500, 1000, 2000, 4000)
 MOST, LEAST = 2.3, 2.8
@@ -37,7 +37,7 @@ PROCESS = PROCESSES["SE"]
 def admm(rows: Rows, **options: Any) -> Callable[[], object]:
     config = AdmmConfig(folds=1, **options)
     kernel, noise = start(PROCESS)
-    learned = Learned(kernel, noise, config.floor)
+    learned = KernelVector(kernel, noise, config.floor)
     fold = Augmented(learned, rows.x, rows.y, parts(rows.x, config)[0], 2**31, config)
     return lambda: fold.step(0.02)
 

@@ -25,8 +25,8 @@ import torch
 from _report import Claim, report
 from _tuning import NOISE, PROCESSES, admm, drawn, error, implicit, likelihood, markdown, start, tied, tuned_kernel
 
-from streamgp.optim.admm import LAST, RATE, AdmmConfig, Augmented, Run
-from streamgp.optim.cross_validated import Learned
+from streamgp.optim.admm import LAST, RATE, AdmmConfig, AdmmRun, Augmented
+from streamgp.optim.cross_validated import KernelVector
 
 SIZES = {500: 10.0, 1000: 20.0, 2000: 20.0}
 """Rows, and the range of their inputs."""
@@ -75,8 +75,8 @@ def convergence() -> Claim:
         drawn_rows = drawn(process, n, SIZES[n], 0)
         kernel, log_noise = start(process)
         config = AdmmConfig(folds=1, iterations=ITERATIONS)
-        (split,) = Run(kernel, log_noise, drawn_rows.x, drawn_rows.y, config).splits
-        learned = Learned(kernel, log_noise, config.floor)
+        (split,) = AdmmRun(kernel, log_noise, drawn_rows.x, drawn_rows.y, config).splits
+        learned = KernelVector(kernel, log_noise, config.floor)
         own = Augmented(learned, drawn_rows.x, drawn_rows.y, split, int(2**30 * config.memory), config)
         lengths = []
         for done in range(ITERATIONS):

@@ -20,7 +20,7 @@ from _tuning import NOISE, PROCESSES, implicit, tied, tuned_kernel
 from _tuning import Rows as Data
 
 from streamgp.base import FLOAT
-from streamgp.objectives.cross_validation import Split
+from streamgp.objectives.cross_validation import Partition
 from streamgp.objectives.fold import Fold
 
 LIMIT = 2e9
@@ -58,7 +58,7 @@ def main() -> None:
     print(f"lengthscale {values[0]:.3f} (0.5), outputscale {values[1]:.3f} (1), noise {float(found.noise):.4f} (0.1)")
     begun = time.process_time()
     whole = Data(torch.cat((rows.x, rows.held)), torch.cat((rows.y, rows.truth)), rows.held, rows.truth)
-    split = Split(torch.arange(asked.rows), torch.arange(asked.rows, len(whole.x)))
+    split = Partition(torch.arange(asked.rows), torch.arange(asked.rows, len(whole.x)))
     fold = Fold(tuned_kernel(tied(process.start), found), found.noise, whole.x, whole.y, split, memory=2**29)
     z = fold.solve(fold.y_fitted, tolerance=1e-4, iterations=50)
     mse = float(fold.error(z.value).square().mean())

@@ -22,7 +22,7 @@ import torch
 from _report import Claim, report
 
 from streamgp.base import FLOAT
-from streamgp.models.finite_rkhs.training import TrainingConfig, estimator
+from streamgp.models.finite_rkhs.training import FiniteTrainingConfig, estimator
 from streamgp.objectives.finite_evidence import statistics
 from streamgp.optim import finite_head
 from streamgp.optim.finite_head import FiniteHead, Scgd
@@ -45,7 +45,7 @@ def measure(name: str, width: int, batch: int, repeats: int) -> tuple[float, flo
     torch.cholesky_inverse(torch.linalg.cholesky(warm @ warm.T + torch.eye(8)))
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew, from what is resident now
     base = peak()
-    method = estimator(TrainingConfig.model_validate({"method": name})) or Scgd(0.1)
+    method = estimator(FiniteTrainingConfig.model_validate({"method": name})) or Scgd(0.1)
     head = FiniteHead(width, 1)
     phi = torch.randn(batch, width, generator=generator, dtype=FLOAT)
     y = torch.randn(batch, 1, generator=generator, dtype=FLOAT)

@@ -24,7 +24,7 @@ from streamgp.base import FLOAT
 from streamgp.objectives.finite_evidence import Statistics, regularised, statistics
 from streamgp.optim import finite_head
 from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
-from streamgp.optim.finite_head import Estimator, FiniteHead, Held, Scgd
+from streamgp.optim.finite_head import Estimator, FiniteHead, HeldInverse, Scgd
 from streamgp.papers.finite_rkhs.bsgd import Bsgd
 from streamgp.papers.finite_rkhs.ldb import Ldb
 from streamgp.papers.finite_rkhs.minimax import Minimax
@@ -96,7 +96,7 @@ def main() -> None:
         for label, phi, head in cases(name):
             for batch in BATCHES:
                 print(f"{label}, {batch} rows a mini-batch")
-                found: dict[Any, Row] = {"F⁻¹ held": measure(Held(), phi, head, batch, 1)}
+                found: dict[Any, Row] = {"F⁻¹ held": measure(HeldInverse(), phi, head, batch, 1)}
                 for words, method in (("ldb", Ldb()), ("minimax", Minimax()), ("bsgd", Bsgd())):
                     found[words] = measure(method, phi, head, batch, 1)
                 for b in EXPECTED:

@@ -34,18 +34,18 @@ FORMS, SHARES = ("tight", "theorem"), (20, 10, 4, 2)
 LAPLACE, GAUSSIAN = 0.2, 0.3
 
 
-def sites(outcome: Tensor, target: Tensor, unit: float) -> dict[str, Callable[[bounds.Site], Tensor]]:
+def sites(outcome: Tensor, target: Tensor, unit: float) -> dict[str, Callable[[bounds.DrawnSite], Tensor]]:
     """E log g over a site, up to constants: (N, 1) each. outcome: ±1; target: in units of `unit`."""
 
-    def laplace(site: bounds.Site) -> Tensor:
+    def laplace(site: bounds.DrawnSite) -> Tensor:
         r, s = site.mean / unit - target, site.variance.clamp(min=1e-30).sqrt() / unit
         u = r / s
         return -(s * math.sqrt(2 / math.pi) * torch.exp(-(u**2) / 2) + r * torch.erf(u / math.sqrt(2))) / LAPLACE
 
-    def gaussian(site: bounds.Site) -> Tensor:
+    def gaussian(site: bounds.DrawnSite) -> Tensor:
         return -0.5 * ((site.mean / unit - target).square() + site.variance / unit**2) / GAUSSIAN**2
 
-    def logistic(site: bounds.Site) -> Tensor:
+    def logistic(site: bounds.DrawnSite) -> Tensor:
         return bounds.logistic(outcome, site.mean, site.variance)
 
     return {"logistic": logistic, "laplace": laplace, "gaussian": gaussian}
@@ -73,14 +73,14 @@ def main() -> int:
     for size in (1.0, 0.01):
         scale = (size / ((phi.square() * curvature).sum(0) + 1.0)).sqrt()  # (m,) Proposition 1
 
-        def draw(form: str, count: int, scale: Tensor = scale) -> bounds.Site:
+        def draw(form: str, count: int, scale: Tensor = scale) -> bounds.DrawnSite:
             some = [cells[torch.randperm(CELLS, generator=generator)[:count]].flatten() for _ in range(3)]
             i, weight = some[0], CELLS / count
             if form == "tight":
                 nothing = phi.new_zeros(len(i), 0)
                 return bounds.tight(phi[:, i], mu[i], phi[:, i], nothing, phi[:, i], scale[i], weight)
             both = some[1][torch.isin(some[1], some[2])]  # where C_jr is not 0: its columns r are diagonal
-            return bounds.Site(weight * (phi[:, i] @ mu[i]), weight**2 * (phi[:, both] * scale[both]))
+            return bounds.DrawnSite(weight * (phi[:, i] @ mu[i]), weight**2 * (phi[:, both] * scale[both]))
 
         exact = draw("tight", CELLS)
         print(f"variance {float(exact.variance.mean()):.2f}, |f| {float(f.abs().mean()):.1f} on average")

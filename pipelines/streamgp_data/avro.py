@@ -20,7 +20,7 @@ _Walk = Callable[[bytes, int, int], int]
 """Payload, place, level -> the place behind a value."""
 
 
-class Schema:
+class AvroSchema:
     """The type of a record.
 
     Args:

@@ -41,7 +41,7 @@ QUIET = 10
 """Of so many times the lateness."""
 
 
-class Waiting:
+class HeldBack:
     """The rows that the watermark has not passed.
 
     Args:
@@ -234,7 +234,7 @@ def in_order(
     """
     until = int(after.get(UNTIL, 0))
     wait, own = (_listed(str(after.get(key, ""))) for key in (WAITING, OWN))
-    waiting = Waiting(time, series, lateness, int(after.get(NEWEST, NEVER)), versions)
+    waiting = HeldBack(time, series, lateness, int(after.get(NEWEST, NEVER)), versions)
     end: Offset = after
     for rows, behind in chunks:
         end = behind
@@ -260,7 +260,7 @@ def _sum(time: Ints, lateness: int) -> Ints:
     return np.minimum(time, LAST - lateness) + lateness
 
 
-def _offset(behind: Offset, waiting: Waiting) -> Offset:
+def _offset(behind: Offset, waiting: HeldBack) -> Offset:
     """Where to read on: at the oldest row that waits, or behind the last that came."""
     until, seq = int(behind[SEQ]), waiting.seq
     if not len(seq):

@@ -24,7 +24,7 @@ class Column(NamedTuple):
     path: tuple[Any, ...]
 
 
-class Schema:
+class ProtobufSchema:
     """The types of a FileDescriptorSet, as `protoc --include_imports --descriptor_set_out=FILE` writes it.
 
     Args:

@@ -36,7 +36,7 @@ from streamgp_pipelines.learning.predictions import alarms_of
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import open_session
 from streamgp_pipelines.learning.tail import Tail
-from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, as_polars, back
+from streamgp_pipelines.memory import Frame, FrameReader, Kind, as_arrow, as_polars, back
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import several
 from streamgp_pipelines.options import OptionValue
@@ -177,7 +177,7 @@ class Forecaster(Shown):
 
     def _start(self) -> None:
         """Nothing was read yet."""
-        self._reader: Reader | None = None
+        self._reader: FrameReader | None = None
         self._learner, self._about = None, {}
         self._curves, self._trace = Curves(), Curves()
         self._tail: pa.RecordBatch | None = None
@@ -369,7 +369,7 @@ class Forecaster(Shown):
         """
         fresh = self._anew()
         given, kind = as_arrow(df)
-        reader = Reader(given, **self._columns)
+        reader = FrameReader(given, **self._columns)
         h = fresh._horizon if h is None else h
         plan = Plan(h, n_windows, h if step_size is None else step_size)
         assert fresh._config is not None
@@ -619,12 +619,12 @@ class Forecaster(Shown):
     def _begin(self, rows: pa.Table, sort: bool) -> pa.RecordBatch:
         """Find what the columns mean; of a new stream also the windows and the model. Returns the rows to learn."""
         if self._learner is not None:  # loaded: the stream goes on
-            reader = Reader.going_on(rows, self._learner.windows.spec, self._about["moments"], self._names())
+            reader = FrameReader.going_on(rows, self._learner.windows.spec, self._about["moments"], self._names())
             fresh = self._take(in_order(reader.rows, reader.meta) if sort else reader.rows)
             self._about |= {"table": {"path": "memory", "id": reader.table.id, "version": 0}, "offset": {}}
         else:
             assert self._config is not None
-            reader = Reader(rows, **self._columns)
+            reader = FrameReader(rows, **self._columns)
             self._arrivals = Arrivals(reader.meta)
             fresh = self._take(in_order(reader.rows, reader.meta) if sort else reader.rows)
             reader.begin_with(self._arrivals.resolved(fresh))

@@ -47,7 +47,7 @@ class Stored:
 
 
 @dataclass
-class Taken(Stored):
+class TakenRows(Stored):
     """Of rows that are taken into a table.
 
     Attributes:
@@ -134,7 +134,7 @@ class Health:
     """
 
     opening: Stored = field(default_factory=Stored)
-    taken: Taken | None = None
+    taken: TakenRows | None = None
     learned: Learned | None = None
 
     @property

@@ -186,7 +186,7 @@ def stored(frame: Frame, path: Path, columns: Mapping[str, str | None]) -> list[
     Args:
         frame: the rows.
         path: directory of the table.
-        columns: what the columns mean, the arguments of `Reader`.
+        columns: what the columns mean, the arguments of `FrameReader`.
 
     Raises:
         DataError: a cell cannot be read, or the table is that of another frame.
@@ -195,7 +195,7 @@ def stored(frame: Frame, path: Path, columns: Mapping[str, str | None]) -> list[
     rows, _ = as_arrow(frame)
     if not rows.num_rows:
         raise DataError(f"{NAME} has no rows", hint="give those that models are to be compared on")
-    Reader(rows, **columns)  # which names the cell that cannot be read
+    FrameReader(rows, **columns)  # which names the cell that cannot be read
     with TemporaryDirectory() as folder:
         file = Path(folder) / "frame.parquet"
         write_table(rows, file)
@@ -241,7 +241,7 @@ class FrameSource(Columnar):
         yield from self.rows.slice(start).combine_chunks().to_batches()
 
 
-class Reader:
+class FrameReader:
     """Reads frames of one stream, front to back: the columns mean what the first frame says.
 
     Args:
@@ -282,7 +282,7 @@ class Reader:
         self._times = dict[Clock, TimeReader]()
         self._rows = 0
         self.rows = self.read(rows)
-        self.table = Held(self.rows, self.meta)
+        self.table = TableInMemory(self.rows, self.meta)
 
     @classmethod
     def going_on(cls, rows: pa.Table, spec: Any, moments: Any, columns: Sequence[str]) -> Self:
@@ -319,7 +319,7 @@ class Reader:
         """
         pair = pair_in(self.meta.time or "", rows.column_names) or ()
         kept = [name for name in rows.column_names if name in self.schema.names or name in pair]
-        table = Held(self.schema.empty_table(), self.meta) if self._rows else None
+        table = TableInMemory(self.schema.empty_table(), self.meta) if self._rows else None
         source, config = paired(FrameSource(rows.select(kept)), self.config, table)
         found = plan(source, config, table)
         clock = None  # a frame without offsets shows the clock of the stream's zone, also where others have them
@@ -343,15 +343,15 @@ class Reader:
 
     def begin_with(self, rows: pa.RecordBatch) -> None:
         """The rows of the first frame as they are read; their `_seq` is not used."""
-        self.table = Held(pa.Table.from_batches([rows]).drop_columns(SEQ), self.meta, self.table.id)
+        self.table = TableInMemory(pa.Table.from_batches([rows]).drop_columns(SEQ), self.meta, self.table.id)
 
     def forget(self) -> None:
         """Let go of the rows of the first frame."""
         self.rows = self.schema.empty_table()
-        self.table = Held(self.rows, self.meta, self.table.id)
+        self.table = TableInMemory(self.rows, self.meta, self.table.id)
 
 
-class Held(Table):
+class TableInMemory(Table):
     """A table in memory, for reading."""
 
     def __init__(self, rows: pa.Table, meta: TableMeta, name: str | None = None) -> None:

@@ -18,7 +18,7 @@ from streamgp.windows.rows import times
 from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_data.batches import together
 from streamgp_data.checkpoint import Saved, fitting
-from streamgp_data.event_time import NEVER, Waiting
+from streamgp_data.event_time import NEVER, HeldBack
 from streamgp_data.meaning import TableMeta
 from streamgp_data.reading.cells import nothing
 from streamgp_data.table import SEQ
@@ -95,10 +95,10 @@ class Arrivals:
 
     def __init__(self, meta: TableMeta) -> None:
         self.meta, self.repeats = meta, Repeats(meta, MOST)
-        self.waiting: Waiting | None = None
+        self.waiting: HeldBack | None = None
         if meta.lateness is not None:
             assert meta.time is not None
-            self.waiting = Waiting(meta.time, meta.series, meta.lateness)
+            self.waiting = HeldBack(meta.time, meta.series, meta.lateness)
         self.unread = 0
         """Rows with other values of which nothing is read: their row had been learned, or the first is read."""
         self.late = 0

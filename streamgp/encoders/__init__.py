@@ -6,7 +6,7 @@ An encoder's module has a frozen `Config` and `build(config, layout) -> Encoder`
 from __future__ import annotations
 
 from streamgp.encoders._base import Dropout, Encoder, Layout
-from streamgp.encoders._bounded import Bounded
+from streamgp.encoders._bounded import BoundedEncoder
 from streamgp.encoders._recurrent import Recurrent
 
-__all__ = ["Bounded", "Dropout", "Encoder", "Layout", "Recurrent"]
+__all__ = ["BoundedEncoder", "Dropout", "Encoder", "Layout", "Recurrent"]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from streamgp.encoders._base import Dropout, Encoder
 
 
-class Bounded(Encoder):
+class BoundedEncoder(Encoder):
     """tanh of another encoder's latents.
 
     A fixed squashing instead of a normalisation by the batch's statistics (Wilson et al. 2016): that one lets rows see

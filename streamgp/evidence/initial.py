@@ -23,7 +23,7 @@ from torch import Tensor
 from streamgp import choice
 from streamgp.base import FLOAT, Json, Model, Shape
 from streamgp.errors import UsageError
-from streamgp.evidence.thinned import Hyper
+from streamgp.evidence.thinned import LogHyper
 from streamgp.kernels import Kernel, Tied
 from streamgp.model_config import ModelConfig, models_with
 
@@ -133,7 +133,7 @@ class Initial:
                 hint="leave out --set kernel: the file says which one it is; or tune with the other kernel",
             )
 
-    def hyper(self, scale: Tensor, target_scale: Tensor) -> Hyper:
+    def hyper(self, scale: Tensor, target_scale: Tensor) -> LogHyper:
         """Those of a grouped radial kernel with one noise, in a model's units. Arguments as of `onto`.
 
         Example:
@@ -145,7 +145,7 @@ class Initial:
         """
         ratio = self.scale.to(scale) / scale
         gain = math.log(self.gain(target_scale))
-        return Hyper(
+        return LogHyper(
             self.values["log_lengthscale"].to(scale) + ratio.log(),
             self.values["log_outputscale"].to(scale) + gain,
             self.log_noise(target_scale).mean(),

@@ -17,16 +17,16 @@ from torch import Tensor
 
 from streamgp.base import Json
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.thinned import Estimate, Hyper, Profile, by_adam, smooth
+from streamgp.evidence.thinned import Evaluation, LogHyper, Profile, by_adam, smooth
 from streamgp.state import fitting
 
 
-class Method(Protocol):
+class Strategy(Protocol):
     """Takes the best of several searches, `thinned.by_lbfgs` and `thinned.by_adam`."""
 
     def __call__(
-        self, x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[Hyper, int]], *, profile: Profile
-    ) -> Estimate:
+        self, x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[LogHyper, int]], *, profile: Profile
+    ) -> Evaluation:
         """Arguments as of `thinned.by_lbfgs`."""
 
 
@@ -39,13 +39,13 @@ class Way(NamedTuple):
         steps, further: of the optimiser, at first and from others.
     """
 
-    method: Method
-    starts: Callable[[int], Sequence[Hyper]]
+    method: Strategy
+    starts: Callable[[int], Sequence[LogHyper]]
     steps: int
     further: int
 
 
-ADAM = Way(by_adam, lambda groups: [Hyper.start(groups)], steps=60, further=30)
+ADAM = Way(by_adam, lambda groups: [LogHyper.start(groups)], steps=60, further=30)
 
 
 def thinned(rows: int, horizon: int, most: int, device: torch.device) -> Tensor:
@@ -86,7 +86,7 @@ class Search:
 
     def run(
         self, z: Tensor, y: Tensor, groups: Tensor, scale: Tensor, target_scale: Tensor, profile: Profile = smooth
-    ) -> Hyper:
+    ) -> LogHyper:
         """The hyper-parameters for rows of now.
 
         Args:
@@ -98,7 +98,7 @@ class Search:
         Raises:
             NotPositiveDefinite: the rows are not finite.
         """
-        starts: list[tuple[Hyper, int]] = []
+        starts: list[tuple[LogHyper, int]] = []
         if self.initial is not None and (self.once or not self.found):
             self.hyper = self.initial.hyper(scale, target_scale)
             starts = [] if self.once else [(self.hyper, self.way.further)]
@@ -111,11 +111,11 @@ class Search:
         self.found = True
         return self.hyper
 
-    def held(self) -> tuple[Hyper, bool]:
+    def held(self) -> tuple[LogHyper, bool]:
         """What `put_back` takes."""
         return self.hyper, self.found
 
-    def put_back(self, held: tuple[Hyper, bool]) -> None:
+    def put_back(self, held: tuple[LogHyper, bool]) -> None:
         """The inverse of `held`."""
         self.hyper, self.found = held
 
@@ -125,7 +125,7 @@ class Search:
 
     def unpack(self, packed: Tensor) -> None:
         """The inverse of `pack`."""
-        self.hyper, self.found = Hyper.unpack(packed[:-1].clone()), bool(packed[-1])
+        self.hyper, self.found = LogHyper.unpack(packed[:-1].clone()), bool(packed[-1])
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ CLEAR = 1.0
 """ρ²/σ² from which on Adam tries no further start."""
 
 
-class Hyper(NamedTuple):
+class LogHyper(NamedTuple):
     """Logarithms of the hyper-parameters.
 
     Attributes:
@@ -72,25 +72,25 @@ class Hyper(NamedTuple):
         return torch.cat((self.lengthscale, torch.stack((self.outputscale, self.noise))))
 
     @classmethod
-    def unpack(cls, packed: Tensor) -> Hyper:
+    def unpack(cls, packed: Tensor) -> LogHyper:
         """The inverse of `pack`."""
         return cls(packed[:-2], packed[-2], packed[-1])
 
     @classmethod
-    def start(cls, groups: int, length: float = LENGTHSCALE) -> Hyper:
+    def start(cls, groups: int, length: float = LENGTHSCALE) -> LogHyper:
         """Where an estimation starts, with this log ℓ and ρ² = 1."""
         scalars = torch.tensor([0.0, START_NOISE], dtype=FLOAT)
         return cls.unpack(torch.cat((torch.full((groups,), length, dtype=FLOAT), scalars)))
 
 
-class Estimate(NamedTuple):
+class Evaluation(NamedTuple):
     """Hyper-parameters, and the penalised negative log evidence there."""
 
-    hyper: Hyper
+    hyper: LogHyper
     value: float
 
 
-class Found(NamedTuple):
+class ChosenHyper(NamedTuple):
     """What `choose` chose.
 
     Attributes:
@@ -100,7 +100,7 @@ class Found(NamedTuple):
     """
 
     kernel: int
-    hyper: Hyper
+    hyper: LogHyper
     value: float
 
 
@@ -140,14 +140,14 @@ class Evidence:
             _squared(own / self.sizes[g].sqrt(), squares)
         return found.flatten(1)
 
-    def pack(self, hyper: Hyper) -> Tensor:
+    def pack(self, hyper: LogHyper) -> Tensor:
         """(G + 2,) log ℓ, log ρ², log(σ² − floor); a noise that is at the floor is lifted by a tenth of it."""
         rest = (hyper.noise.exp() - self.floor).clamp(min=0.1 * self.floor)
         return torch.cat((hyper.lengthscale, torch.stack((hyper.outputscale, rest.log())))).to(self.x)
 
-    def unpack(self, packed: Tensor) -> Hyper:
+    def unpack(self, packed: Tensor) -> LogHyper:
         """The inverse of `pack`."""
-        return Hyper(packed[:-2], packed[-2], (packed[-1].exp() + self.floor).log())
+        return LogHyper(packed[:-2], packed[-2], (packed[-1].exp() + self.floor).log())
 
     def __call__(self, packed: Tensor) -> tuple[float, Tensor]:
         """The value and its gradient, (G + 2,)."""
@@ -192,12 +192,12 @@ def _squared(z: Tensor, out: Tensor) -> Tensor:
     return out.fill_diagonal_(0.0)  # matrix products are off by 1e-16 ‖z‖², which a root makes 1e-8
 
 
-def start(groups: int) -> Hyper:
+def start(groups: int) -> LogHyper:
     """ℓ = √G, so that rows at a typical distance correlate."""
-    return Hyper.start(groups, 0.5 * math.log(groups))
+    return LogHyper.start(groups, 0.5 * math.log(groups))
 
 
-def descend(evidence: Evidence, begin: Hyper, evaluations: int) -> Estimate:
+def descend(evidence: Evidence, begin: LogHyper, evaluations: int) -> Evaluation:
     """The best of about `evaluations` evaluations of L-BFGS.
 
     Example:
@@ -208,12 +208,12 @@ def descend(evidence: Evidence, begin: Hyper, evaluations: int) -> Estimate:
         (True, True)
     """
     found = minimise.lbfgs(evidence, evidence.pack(begin), evaluations)
-    return Estimate(evidence.unpack(found.at), found.value)
+    return Evaluation(evidence.unpack(found.at), found.value)
 
 
 def by_lbfgs(
-    x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[Hyper, int]], *, profile: Profile = smooth
-) -> Estimate:
+    x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[LogHyper, int]], *, profile: Profile = smooth
+) -> Evaluation:
     """The best of several searches by L-BFGS.
 
     Args:
@@ -231,23 +231,23 @@ def by_lbfgs(
 
 
 def by_adam(
-    x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[Hyper, int]], *, profile: Profile = smooth
-) -> Estimate:
+    x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[LogHyper, int]], *, profile: Profile = smooth
+) -> Evaluation:
     """The best of several searches by Adam, without a floor; otherwise as `by_lbfgs`.
 
     A start is tried where those before found little signal: after a clear one, no search on the streams of the
     benchmarks ended lower from the default than from the last hyper-parameters.
     """
-    evidence, tried = Evidence(x, y, groups, profile, floor=0.0), list[Estimate]()
+    evidence, tried = Evidence(x, y, groups, profile, floor=0.0), list[Evaluation]()
     for begin, steps in starts:
         found = minimise.adam(evidence, evidence.pack(begin), steps, bound=BOUND)
-        tried.append(Estimate(evidence.unpack(found.at), found.value))
+        tried.append(Evaluation(evidence.unpack(found.at), found.value))
         if found.value < HUGE and tried[-1].hyper.signal >= CLEAR:
             break
     return _least(tried)
 
 
-def _least(tried: list[Estimate]) -> Estimate:
+def _least(tried: list[Evaluation]) -> Evaluation:
     found = min(tried, key=lambda one: one.value)
     if not found.value < HUGE:
         raise NotPositiveDefinite("the evidence of the rows has no value", hint="look for huge values in the inputs")
@@ -259,10 +259,10 @@ def choose(
     y: Tensor,
     groups: Tensor,
     kernels: Sequence[Stationary],
-    starts: Sequence[tuple[Hyper, int]],
+    starts: Sequence[tuple[LogHyper, int]],
     *,
     spread: float | None = None,
-) -> Found:
+) -> ChosenHyper:
     """The radial kernel with the best evidence on few rows, and its hyper-parameters on all of them, by L-BFGS.
 
     Four kernels and 8 columns take 0.5 s on 400 rows and 0.6 s more on 1000, on one thread. On the sets of Evans & Nair
@@ -288,7 +288,7 @@ def choose(
         1
     """
     some = torch.linspace(0, len(x) - 1, min(FEW, len(x)), device=x.device).round().long()
-    found = list[Found]()
+    found = list[ChosenHyper]()
     for begin, count in starts:
         tried = [
             descend(Evidence(x[some], y[some], groups, kernel.profile, spread), begin, count) for kernel in kernels
@@ -296,5 +296,5 @@ def choose(
         index = min(range(len(tried)), key=lambda i: tried[i].value)
         evidence = Evidence(x, y, groups, kernels[index].profile, spread)
         hyper, value = descend(evidence, tried[index].hyper, count // 2)
-        found.append(Found(index, hyper, value / len(x)))
+        found.append(ChosenHyper(index, hyper, value / len(x)))
     return min(found, key=lambda one: one.value)

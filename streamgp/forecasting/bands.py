@@ -59,7 +59,7 @@ from streamgp.forecasting.error_shape import (
     View,
 )
 from streamgp.forecasting.lanes import Lanes, whole
-from streamgp.forecasting.masses import Course, Masses
+from streamgp.forecasting.masses import AtOrigin, Masses
 from streamgp.forecasting.outages import Outages
 from streamgp.forecasting.quantiles import below, crps, hits_at
 from streamgp.forecasting.volatility import JUMP, TINY, Errors, Volatility
@@ -400,7 +400,7 @@ class Bands(Declared, Volatility):
             n, o = np.nonzero(unit == v)
             view, here = views[1].rows(n, o), block[n, o]
             now = (part[n, o] for part in (mean, np.exp(views[1].log_scale), last, run, slope))
-            p = self._masses.probability(units[v], slots[v], Course(np.arange(horizon), *now))
+            p = self._masses.probability(units[v], slots[v], AtOrigin(np.arange(horizon), *now))
             grid, alone = np.tile(GRID, (1, self._tracked, 1)), np.zeros((len(n), 1), np.int64)
             other = self._shapes[1].quantiles(
                 units[v : v + 1], view, mean[n, o], (alone, here, group), grid, median[v : v + 1]
@@ -557,7 +557,7 @@ class Bands(Declared, Volatility):
             unit, own = truths.units[v], order[ends[v] : ends[v + 1]]
             for slot in self._masses.active(unit):
                 other[own] &= ~self._masses.at(unit, slot, y[own])
-            course = Course(step[own], mean[own], np.exp(view.log_scale[own]), *features[11:14][:, own])
+            course = AtOrigin(step[own], mean[own], np.exp(view.log_scale[own]), *features[11:14][:, own])
             self._masses.learn(unit, y[own], course, 0.5 ** (truths.passed[v] / SCALE_CYCLES))
         return other
 

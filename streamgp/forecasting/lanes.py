@@ -42,7 +42,7 @@ class Lanes(NamedTuple):
         return np.asarray((self.own[:, None] * outputs + np.arange(outputs)).reshape(-1))
 
 
-class Block(NamedTuple):
+class AlignedStreams(NamedTuple):
     """Streams with about as many rows, side by side.
 
     Attributes:
@@ -81,7 +81,7 @@ def whole(values: Floats) -> Ints:
     return np.nan_to_num(values).astype(np.int64)
 
 
-def blocks(at: Ints, count: int) -> Iterator[Block]:
+def blocks(at: Ints, count: int) -> Iterator[AlignedStreams]:
     """The rows of streams side by side, those that have about as many together: at most as many again are left empty.
 
     Args:
@@ -95,7 +95,7 @@ def blocks(at: Ints, count: int) -> Iterator[Block]:
     lengths = np.bincount(at, minlength=count)
     increasing = not (at[1:] < at[:-1]).any()
     if increasing and len(at) and (lengths == lengths[0]).all():
-        yield Block(np.arange(count), np.ones((count, lengths[0]), bool), None)
+        yield AlignedStreams(np.arange(count), np.ones((count, lengths[0]), bool), None)
         return
     order = np.arange(len(at)) if increasing else np.argsort(at, kind="stable")
     begin, about = np.cumsum(lengths) - lengths, np.ceil(np.log2(np.maximum(lengths, 1)))
@@ -103,7 +103,7 @@ def blocks(at: Ints, count: int) -> Iterator[Block]:
         own = np.flatnonzero((about == size) & (lengths > 0))
         column = np.arange(lengths[own].max())
         there = column < lengths[own, None]
-        yield Block(own, there, order[begin[own, None] + np.where(there, column, 0)])
+        yield AlignedStreams(own, there, order[begin[own, None] + np.where(there, column, 0)])
 
 
 def firsts(series: Ints) -> tuple[Ints, Ints]:

@@ -51,7 +51,7 @@ _LARGEST = 12.0
 _STATE = ("value", "_counts", "_sums", "_inside", "_weights", "_precision")
 
 
-class Course(NamedTuple):
+class AtOrigin(NamedTuple):
     """Where a target is at the origin of a forecast, and how it got there. Arrays of one shape, that of the forecasts.
 
     Attributes:
@@ -174,7 +174,7 @@ class Masses(Declared):
             place = BINS + np.trunc(away[inside] * BINS) + np.sign(away[inside])
             self._inside[output, slot] += np.bincount(place.astype(np.int64).clip(0, 2 * BINS), minlength=2 * BINS + 1)
 
-    def probability(self, output: int, slots: Sequence[int], course: Course) -> Floats:
+    def probability(self, output: int, slots: Sequence[int], course: AtOrigin) -> Floats:
         """(J, ...) p_j of these masses; their sum stays below 1."""
         found = []
         for slot in slots:
@@ -184,7 +184,7 @@ class Masses(Declared):
         p = np.stack(found)
         return np.asarray(p / np.maximum(p.sum(0) / 0.999, 1.0))
 
-    def learn(self, output: int, y: Floats, course: Course, kept: float) -> None:
+    def learn(self, output: int, y: Floats, course: AtOrigin, kept: float) -> None:
         """Learn the probabilities from truths (R,). kept: what a truth of before counts."""
         for slot in self.active(output, SHARE / 2):
             hit = self.at(output, slot, y)
@@ -247,7 +247,7 @@ class Masses(Declared):
         between = low + (other - grid[at - 1]) / (grid[at] - grid[at - 1]) * (high - low)
         return np.asarray(np.maximum.accumulate(np.where(inside, found, between), -1))
 
-    def _phi(self, output: int, slot: int, course: Course) -> tuple[Bools, Floats]:
+    def _phi(self, output: int, slot: int, course: AtOrigin) -> tuple[Bools, Floats]:
         """Whether the last value is in the mass, and (..., W) φ."""
         step, mean, scale, last, run, slope = course
         v, spread = self.value[output, slot], self.near(output) / NEAR

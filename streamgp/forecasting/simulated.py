@@ -79,7 +79,7 @@ class Calibrated(NamedTuple):
     quantiles: Tensor
 
 
-class Course(NamedTuple):
+class PathChanges(NamedTuple):
     """What paths do from the last value on.
 
     Attributes:
@@ -93,7 +93,7 @@ class Course(NamedTuple):
     spread: Floats
 
     @classmethod
-    def of(cls, paths: Paths, at: Ints | slice) -> Course:
+    def of(cls, paths: Paths, at: Ints | slice) -> PathChanges:
         """At some of the steps."""
         y = paths.y[:, :, at].numpy()
         low, middle, high = np.quantile(y, (0.16, 0.5, 0.84), axis=0)
@@ -102,9 +102,9 @@ class Course(NamedTuple):
         moved = limited.mean(0) - paths.first.numpy()[:, None]
         return cls(np.where(moved < 0, -1.0, 1.0), np.abs(moved), limited.std(0))
 
-    def at(self, steps: Ints) -> Course:
+    def at(self, steps: Ints) -> PathChanges:
         """At some of its steps."""
-        return Course(*(part[:, steps] for part in self))
+        return PathChanges(*(part[:, steps] for part in self))
 
     def centre(self, zone: Floats) -> Floats:
         """(n, H, O) c. zone: (H, O)."""
@@ -169,7 +169,7 @@ class SimulationBands(Declared):
         horizon = paths.y.shape[2]
         steps = np.arange(1, horizon + 1)
         between = np.stack([np.interp(steps, self.knots, one) for one in np.eye(len(self.knots))], 1)  # (H, K)
-        course = Course.of(paths, slice(None))
+        course = PathChanges.of(paths, slice(None))
         centre = course.centre(self.dead_zone()[:, between.argmax(1)].T)  # (n, H, O)
         at = np.minimum(self.knots, horizon) - 1
         found = self._around(paths.series, course.at(at), centre[:, at], probabilities)
@@ -193,7 +193,7 @@ class SimulationBands(Declared):
         """
         at = self.knots - 1
         y, mean = truth.numpy()[:, at], paths.y.mean(0).numpy()[:, at]
-        course, first = Course.of(paths, at), paths.first.numpy()[:, None]
+        course, first = PathChanges.of(paths, at), paths.first.numpy()[:, None]
         z, centre = course.up * (y - first), course.centre(self.dead_zone().T)  # (n, K, O)
         known = np.isfinite(z) & np.isfinite(centre)
         asked, nobody = self._asked(paths.series, course, centre), paths.series[:0]
@@ -240,7 +240,7 @@ class SimulationBands(Declared):
             )
         return {"scored": self.scored, "steps": cast(Json, found)}
 
-    def _around(self, series: Tensor, course: Course, centre: Floats, probabilities: Sequence[float]) -> Floats:
+    def _around(self, series: Tensor, course: PathChanges, centre: Floats, probabilities: Sequence[float]) -> Floats:
         """(Q, n, K, O) quantiles of y around the centre, in target units. centre: (n, K, O)."""
         from scipy.special import ndtr, ndtri, stdtrit  # a run without simulations does not wait for it
 
@@ -255,7 +255,7 @@ class SimulationBands(Declared):
         return np.asarray((share * rising + (1.0 - share) * falling) * wider[:, None])
 
     def _score(
-        self, paths: Paths, y: Floats, held: Floats, mean: Floats, course: Course, centre: Floats, known: Bools
+        self, paths: Paths, y: Floats, held: Floats, mean: Floats, course: PathChanges, centre: Floats, known: Bools
     ) -> None:
         low, high = self.calibration.ends()
         ends = [self.calibration.probabilities[at] for at in (*low, *high)]
@@ -269,7 +269,7 @@ class SimulationBands(Declared):
         total = np.stack([np.where(known, part, 0.0).sum((0, 2)) for part in parts], -1)
         self._scores += total
 
-    def _search(self, course: Course, z: Floats, known: Bools) -> None:
+    def _search(self, course: PathChanges, z: Floats, known: Bools) -> None:
         """Add what each dead zone would have missed."""
         tried = np.stack([course.centre(np.full(known.shape[1:], zone)) for zone in GRID], -1)  # (n, K, O, G)
         missed = np.abs(z[..., None] - tried)
@@ -279,7 +279,7 @@ class SimulationBands(Declared):
         self._loss = kept[..., None] * self._loss + lost
         self._weight = kept * self._weight + known.sum(0).T
 
-    def _asked(self, series: Tensor, course: Course, centre: Floats) -> Questions:
+    def _asked(self, series: Tensor, course: PathChanges, centre: Floats) -> Questions:
         """What the bands look at: the centre, the variance of the paths, the last value, which is 0."""
         columns = self.shape.columns
         spread = torch.from_numpy(course.spread)

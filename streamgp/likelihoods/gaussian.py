@@ -24,7 +24,7 @@ class Config(BaseModel):
     )
 
 
-class Gaussian(Likelihood):
+class GaussianLikelihood(Likelihood):
     """y = f + N(0, σ_t²).
 
     The noise starts well below the target's variance: started at it, the signal's outputscale collapses first.
@@ -72,6 +72,6 @@ class Gaussian(Likelihood):
         return GaussianPredictive(mean, variance, self.noise)
 
 
-def build(config: Config, columns: int) -> Gaussian:
+def build(config: Config, columns: int) -> GaussianLikelihood:
     """The likelihood of `columns` target columns."""
-    return Gaussian(config, columns)
+    return GaussianLikelihood(config, columns)

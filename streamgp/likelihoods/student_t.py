@@ -37,7 +37,7 @@ def _rule() -> tuple[list[float], list[float]]:
     return list(nodes), list(weights / weights.sum())
 
 
-class StudentT(Likelihood):
+class StudentTLikelihood(Likelihood):
     """y = f + s_t · t with ν_t degrees of freedom.
 
     `expected_log_prob` is by Gauss–Hermite quadrature in f, 24 nodes: it is an integral of a logarithm, smooth on the
@@ -94,6 +94,6 @@ class StudentT(Likelihood):
         return StudentTNoise(mean, variance, self.scale, self.dof)
 
 
-def build(config: Config, columns: int) -> StudentT:
+def build(config: Config, columns: int) -> StudentTLikelihood:
     """The likelihood of `columns` target columns."""
-    return StudentT(config, columns)
+    return StudentTLikelihood(config, columns)

@@ -19,7 +19,7 @@ Product: TypeAlias = Callable[[Tensor], Tensor]
 """(N, k) -> (N, k)"""
 
 
-class Solution(NamedTuple):
+class CgSolution(NamedTuple):
     """What conjugate gradients found.
 
     Attributes:
@@ -43,7 +43,7 @@ def conjugate_gradients(
     precondition: Product | None = None,
     tolerance: float = 1e-8,
     iterations: int = 1000,
-) -> Solution:
+) -> CgSolution:
     """Solve A X = B by preconditioned conjugate gradients (Golub & Van Loan 2013, algorithm 11.5.1), columns apart.
 
     A column stops by itself; its later steps have length 0. In exact arithmetic at most N steps are needed.
@@ -84,7 +84,7 @@ def conjugate_gradients(
         rho = torch.where(active, fresh, rho)
         relative = residual.norm(dim=0) / scale
         count += active.cpu()
-    return Solution(x, count, relative, bool((relative <= tolerance).all()))
+    return CgSolution(x, count, relative, bool((relative <= tolerance).all()))
 
 
 class LowRank(NamedTuple):

@@ -27,7 +27,7 @@ Arrangement: TypeAlias = Literal["random", "contiguous"]
 """How rows are held out: anywhere, or in spans of the order in which they came."""
 
 
-class Split(NamedTuple):
+class Partition(NamedTuple):
     """Rows that are fitted and rows that are held out, disjoint and in order.
 
     Attributes:
@@ -39,7 +39,7 @@ class Split(NamedTuple):
     validation: Tensor
 
 
-def splits(n: int, folds: int, holdout: float, arrangement: Arrangement, generator: Generator) -> list[Split]:
+def splits(n: int, folds: int, holdout: float, arrangement: Arrangement, generator: Generator) -> list[Partition]:
     """Ways to hold rows out: one part of the rows once, or each of K parts in turn.
 
     Args:
@@ -68,7 +68,7 @@ def splits(n: int, folds: int, holdout: float, arrangement: Arrangement, generat
             hint="give more rows, fewer folds, or another part",
         )
     everything = torch.ones(n, dtype=torch.bool)
-    return [Split(everything.index_fill(0, part, False).nonzero()[:, 0], part.sort().values) for part in parts]
+    return [Partition(everything.index_fill(0, part, False).nonzero()[:, 0], part.sort().values) for part in parts]
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from streamgp.errors import UsageError
 from streamgp.objectives import majoriser
-from streamgp.solvers import Data, Posterior, Solver
+from streamgp.solvers import Conditional, Data, Solver
 from streamgp.solvers.exact import Exact
 
 Scheme: TypeAlias = Literal["rows", "submatrix"]
@@ -33,7 +33,7 @@ CHUNK = 4096
 """Rows that are worked on at a time, so that memory does not follow N."""
 
 
-def row_gradients(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:
+def row_gradients(posterior: Conditional, h: Tensor, y: Tensor) -> Tensor:
     """g_i = ∂NLML/∂h_i for every row at once, by way of bound E, whose gradient at the posterior's own latents it is.
 
     Any solver's posterior will do; nothing of size N × N is needed. Exact where mean and variance of the posterior are.

@@ -10,7 +10,7 @@ from torch import Tensor
 from streamgp.kernels import Kernel
 from streamgp.linalg.blockwise import Blockwise, storage
 from streamgp.linalg.krylov import LowRank, Product, conjugate_gradients, pivoted_cholesky
-from streamgp.objectives.cross_validation import Split
+from streamgp.objectives.cross_validation import Partition
 
 STALE = 2.0
 """Times the steps of the first solve with a preconditioner, plus `SLACK`, above which it is made again."""
@@ -85,7 +85,7 @@ class Fold:
         noise: Tensor,
         x: Tensor,
         y: Tensor,
-        split: Split,
+        split: Partition,
         *,
         memory: int = 2**30,
         rank: int = 100,

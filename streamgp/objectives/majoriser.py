@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from streamgp.solvers import Posterior
+from streamgp.solvers import Conditional
 
 
-def rows(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:
+def rows(posterior: Conditional, h: Tensor, y: Tensor) -> Tensor:
     """e_i, the part of E that the encoder can change; differentiable in h.
 
     Args:

@@ -31,7 +31,7 @@ from streamgp.evidence.initial import Initial
 from streamgp.online.column_kernel import ColumnKernel
 from streamgp.online.inputs import KernelInputs, plausible, reporting, usable
 from streamgp.online.options import OnlineOptions, StreamOptions
-from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units, no_rows
+from streamgp.online.posterior import Arrival, DrawsFunctions, Look, Posterior, Rows, Units, no_rows
 from streamgp.online.recent import RecentWindows
 from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.reservoir import Reservoir, Sample
@@ -468,7 +468,7 @@ class SimulatedStreamModel(StreamModel):
 
     def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
         """See `streamgp.base.Simulates`: one function a path and column, and noise at every step."""
-        assert isinstance(self.posterior, Drawn)
+        assert isinstance(self.posterior, DrawsFunctions)
         draw = self.posterior.draw(paths, generator) if self.rebuilt else None
 
         def observe(x: Inputs) -> Tensor:

@@ -363,7 +363,7 @@ class RegressionPosterior(Posterior):
         return self.regression.loss()
 
 
-class Drawn(ABC):
+class DrawsFunctions(ABC):
     """A posterior that whole functions can be drawn from."""
 
     @abstractmethod

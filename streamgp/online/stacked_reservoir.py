@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.online.stacked import Packed
-from streamgp.online.stacked_units import Rows, State
+from streamgp.online.stacked_units import StackedRows, State
 
 WINDOWS = ("past", "future", "y")
 """The parts of a state that hold windows and truths: most of its bytes, of which a batch changes few."""
@@ -78,7 +78,7 @@ class StackedReservoir:
             found[name] = part.gather(1, order.view(*order.shape, *[1] * (part.dim() - 2)).expand_as(part))
         return found
 
-    def sample(self, held: State) -> Rows:
+    def sample(self, held: State) -> StackedRows:
         """What `ordered` reservoirs keep; see `Reservoir.shares`."""
         last = held["seen"][:, None] - 1.0
         share = torch.exp(-self.rate * (last - held["arrival"]))
@@ -86,4 +86,4 @@ class StackedReservoir:
         share = torch.where(kappa.isfinite(), share / -torch.expm1(-share * kappa).clamp(max=-1e-300), share)
         weight = torch.where(held["key"].isfinite(), share, 0.0)
         x = Inputs(held["past"].flatten(0, 1), held["future"].flatten(0, 1))
-        return Rows(x, torch.where(weight[..., None] > 0, held["y"], torch.nan), weight)
+        return StackedRows(x, torch.where(weight[..., None] > 0, held["y"], torch.nan), weight)

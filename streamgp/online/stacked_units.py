@@ -19,7 +19,7 @@ State: TypeAlias = "dict[str, Tensor]"
 """Of K series, which is their leading axis."""
 
 
-class Rows(NamedTuple):
+class StackedRows(NamedTuple):
     """Windows of K series, which they learn from the beginning.
 
     Attributes:
@@ -101,7 +101,7 @@ class StackedUnits:
             found = found + (centred * held["slope"][:, None]).sum(3) + held["offset"][:, None]
         return found
 
-    def fit(self, held: State, rows: Rows) -> Tensor:
+    def fit(self, held: State, rows: StackedRows) -> Tensor:
         """Reference and units of the rows, in place; (K, N, T) the standardised truths. See `StreamModel._rows`."""
         x, y, weight = rows
         there, series = weight > 0, len(weight)

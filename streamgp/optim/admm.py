@@ -23,7 +23,7 @@ iterations):
     - a mean of θ is one of logarithms;
     - ∂L_ρ/∂σ² is λᵀz + ρzᵀ(Cz − y_T): (17) and (18) leave out λᵀz + ρzᵀ(σ²z − y_T), since σ² is held there;
     - the consensus has its own ρ_c, since θ and z have nothing to do with each other's units, and is weighed element by
-      element in the metric of Adam (`Run`);
+      element in the metric of Adam (`AdmmRun`);
     - ADMM is slow to the last per cents, and the mean of naive folds is where none of them ends: `polish` evaluations
       of the reduced gradient (`implicit`) follow, from where it ended, on the error held out itself;
     - variances are rescaled afterwards (`streamgp.objectives.cross_validation`).
@@ -41,22 +41,22 @@ from pydantic import Field
 from torch import Tensor
 
 from streamgp.kernels import Tied
-from streamgp.objectives.cross_validation import Split
+from streamgp.objectives.cross_validation import Partition
 from streamgp.objectives.fold import Fold, solve_from
 from streamgp.optim import implicit
 from streamgp.optim.adam import EPSILON
 from streamgp.optim.cross_validated import (
     GIB,
     CrossValidationConfig,
-    Learned,
+    KernelVector,
     check,
     parts,
     scaled,
     search,
     starts,
 )
-from streamgp.optim.implicit import ImplicitConfig, Problem
-from streamgp.optim.minimise import HUGE, Found
+from streamgp.optim.implicit import CrossValidatedProblem, ImplicitConfig
+from streamgp.optim.minimise import HUGE, Minimum
 from streamgp.optim.tuned import Each, Tuned
 
 DECAYS = (0.9, 0.99)
@@ -115,19 +115,19 @@ def cv_admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmC
     """
     begun = time.process_time()
     check(kernel, x)
-    run = Run(kernel, log_noise.to(x), x, y, config)
+    run = AdmmRun(kernel, log_noise.to(x), x, y, config)
 
-    def descend(start: Tensor, iterations: int) -> tuple[Found, int]:
-        own = Run(kernel, log_noise.to(x), x, y, config)
+    def descend(start: Tensor, iterations: int) -> tuple[Minimum, int]:
+        own = AdmmRun(kernel, log_noise.to(x), x, y, config)
         one = own.descend(start, iterations)
         loss, _ = own.loss(one.at)
-        return Found(one.at, loss if math.isfinite(loss) else HUGE, one.history, one.capped), one.iterations
+        return Minimum(one.at, loss if math.isfinite(loss) else HUGE, one.history, one.capped), one.iterations
 
     searched = search(descend, starts(kernel, log_noise, x, config), config.iterations, each)
     found, evaluations = searched.found, searched.evaluations
     if config.polish:
         shared = {name: getattr(config, name) for name in CrossValidationConfig.model_fields}
-        problem = Problem(kernel, log_noise.to(x), x, y, ImplicitConfig(**shared))
+        problem = CrossValidatedProblem(kernel, log_noise.to(x), x, y, ImplicitConfig(**shared))
         polished = implicit.descend(problem, found.at, config.polish)
         evaluations += problem.evaluations
         capped = found.capped and polished.capped
@@ -162,12 +162,14 @@ class Augmented:
         finite: whether the last θ was; one that was not is not taken.
     """
 
-    def __init__(self, learned: Learned, x: Tensor, y: Tensor, split: Split, memory: int, config: AdmmConfig) -> None:
+    def __init__(
+        self, learned: KernelVector, x: Tensor, y: Tensor, split: Partition, memory: int, config: AdmmConfig
+    ) -> None:
         self.learned, self.config = learned, config
         self.at = learned.read()
         self.fold = Fold(learned.kernel, learned.noise, x, y, split, memory=memory, rank=config.rank)
         self.values = self.fold.y_held.numel()
-        self.adam = _Moments(self.at)
+        self.adam = _AdamMoments(self.at)
         self.fitted = self.fold.solve(self.fold.y_fitted, tolerance=CG_TOLERANCE, iterations=SOLVES).value
         self.dual = torch.zeros_like(self.fitted)
         self.moved, self.feasibility, self.finite = math.inf, math.inf, True
@@ -226,7 +228,7 @@ class Augmented:
         self.fitted = found.value
 
 
-class _Moments:
+class _AdamMoments:
     """Adam's moments of a gradient, without their bias (Kingma & Ba 2015)."""
 
     def __init__(self, like: Tensor) -> None:
@@ -261,7 +263,7 @@ class Descended(NamedTuple):
     capped: bool
 
 
-class Run:
+class AdmmRun:
     """ADMM over the folds of a table, from any start.
 
     Args:
@@ -275,7 +277,7 @@ class Run:
     def __init__(self, kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmConfig) -> None:
         self.kernel, self.x, self.y, self.config = kernel, x, y, config
         self.splits = parts(x, config)
-        self.learned = Learned(kernel, log_noise, config.floor)
+        self.learned = KernelVector(kernel, log_noise, config.floor)
         self.folds: list[Fold] = []
 
     def descend(self, start: Tensor, iterations: int) -> Descended:
@@ -314,13 +316,13 @@ class Run:
     def _memory(self, sharing: int) -> int:
         return int(self.config.memory * GIB / sharing)
 
-    def _fold(self, start: Tensor, split: Split, sharing: int) -> Augmented:
+    def _fold(self, start: Tensor, split: Partition, sharing: int) -> Augmented:
         """A fold with its own copy of θ."""
-        learned = Learned(self.kernel, self.learned.noise.log(), self.config.floor)
+        learned = KernelVector(self.kernel, self.learned.noise.log(), self.config.floor)
         learned.write(start)
         return Augmented(learned, self.x, self.y, split, self._memory(sharing), self.config)
 
-    def alone(self, start: Tensor, split: Split, iterations: int) -> Descended:
+    def alone(self, start: Tensor, split: Partition, iterations: int) -> Descended:
         """Algorithm 1."""
         fold, history, quiet = self._fold(start, split, 1), list[float](), 0
         for done in range(iterations):

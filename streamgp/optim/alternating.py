@@ -28,7 +28,7 @@ from streamgp.objectives import majoriser
 from streamgp.objectives.evidence import CHUNK, estimate, joint, with_pairs
 from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
 from streamgp.optim.shared_gradients import Sharing, here
-from streamgp.solvers import Data, Posterior, Solver
+from streamgp.solvers import Conditional, Data, Solver
 from streamgp.state import Declared, Nested, Value
 
 RATES = {"majoriser": 1e-2, "algorithm1": 2e-3, "algorithm2": 2e-4, "submatrix": 5e-5, "full": 2e-3}
@@ -110,7 +110,7 @@ class Refreshed(NamedTuple):
     """
 
     data: Data
-    posterior: Posterior
+    posterior: Conditional
     loss: float
 
 
@@ -121,7 +121,7 @@ class Bound:
         posterior: at the latents of the last refresh.
     """
 
-    def __init__(self, posterior: Posterior) -> None:
+    def __init__(self, posterior: Conditional) -> None:
         self.posterior = posterior
 
     def __call__(self, net: nn.Module, rows: Sequence[Tensor], count: int, generator: Generator) -> Tensor:

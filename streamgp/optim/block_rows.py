@@ -72,7 +72,7 @@ def thin(phi: Tensor, right: Tensor) -> Tensor:
     return (right.mT.contiguous() @ phi.mT).mT
 
 
-class Rows(nn.Module):
+class BlockRows(nn.Module):
     """R rows with a residual r = y − Φμ that whoever moves μ keeps true.
 
     The buffers are the state. The inputs, cached features and factors are not: after loading, give `attach` the inputs.

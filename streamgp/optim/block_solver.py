@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.features import Features
 from streamgp.linalg.cholesky import cholesky
-from streamgp.optim.block_rows import TINY, Move, Rows, conjugate, thin
+from streamgp.optim.block_rows import TINY, BlockRows, Move, conjugate, thin
 
 GRAM_ROWS = 4.5
 """Rows of a Gram matrix for each feature of the block: its smallest eigenvalues need some more rows than features."""
@@ -56,7 +56,7 @@ class BlockSolver(nn.Module):
     """The means of T columns; its buffers and those of the features are the state.
 
     Whoever changes the features' hyper-parameters calls `begin`, or `renew` to go on from the old μ. A batch takes its
-    rows again in every fit. A stream keeps one `Rows`, replaces some of them in place, and asks every visit for a
+    rows again in every fit. A stream keeps one `BlockRows`, replaces some of them in place, and asks every visit for a
     factor of the rows as they are (`refresh`), or brings one: kept factors are not part of the state.
 
     Args:
@@ -115,7 +115,7 @@ class BlockSolver(nn.Module):
         return self
 
     @torch.no_grad()
-    def rows(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Rows:
+    def rows(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> BlockRows:
         """Take up rows; O(R m (W + T)), or O(R T) at μ = 0.
 
         Args:
@@ -123,7 +123,7 @@ class BlockSolver(nn.Module):
             y: (R, T), NaN = not observed.
             weight: (R,) or (R, T); 1 where not given.
         """
-        rows = Rows(x, y, y.new_ones(len(y)) if weight is None else weight, self.dtype)
+        rows = BlockRows(x, y, y.new_ones(len(y)) if weight is None else weight, self.dtype)
         rows.residual.sub_(self.mean(rows.x))
         return rows
 
@@ -137,7 +137,7 @@ class BlockSolver(nn.Module):
         return total
 
     @torch.no_grad()
-    def visit(self, block: int, rows: Rows, *, factor: Tensor | None = None, refresh: bool = False) -> Tensor:
+    def visit(self, block: int, rows: BlockRows, *, factor: Tensor | None = None, refresh: bool = False) -> Tensor:
         """One step on a block, for all columns.
 
         Args:
@@ -156,7 +156,7 @@ class BlockSolver(nn.Module):
         return factor
 
     @torch.no_grad()
-    def sweep(self, rows: Rows, blocks: Iterable[int] | None = None, *, whole: Tensor | None = None) -> float:
+    def sweep(self, rows: BlockRows, blocks: Iterable[int] | None = None, *, whole: Tensor | None = None) -> float:
         """Visit these blocks, all of them by default, then minimise over what this and the last sweeps did.
 
         The parts of a sweep may be calls of their own, so that a time limit can end between them.
@@ -182,13 +182,13 @@ class BlockSolver(nn.Module):
         return self.loss(rows)
 
     @torch.no_grad()
-    def loss(self, rows: Rows) -> float:
+    def loss(self, rows: BlockRows) -> float:
         """½ mean_t [(rᵀWr/σ_t² + μᵀμ)/n_t + log 2πσ_t²], n_t = Σw: −ELBO a row without what Σ adds, O((R + m) T)."""
         each = self.energy(rows) / (self.noise * rows.total()).clamp(min=TINY) + (2.0 * torch.pi * self.noise).log()
         return float(0.5 * each.mean())
 
     @torch.no_grad()
-    def renew(self, rows: Rows) -> None:
+    def renew(self, rows: BlockRows) -> None:
         """The residual from scratch, against drift, or after μ, the features or inputs were changed."""
         fitted = torch.zeros_like(rows.target, dtype=self.dtype)
         for b, span in enumerate(self.features.spans()):
@@ -197,13 +197,13 @@ class BlockSolver(nn.Module):
         rows.sweeps = 0
 
     @torch.no_grad()
-    def features_of(self, rows: Rows, block: int, *, keep: bool = False) -> Tensor:
+    def features_of(self, rows: BlockRows, block: int, *, keep: bool = False) -> Tensor:
         """(R, |b|) Φ_b, from memory where it is there; keep: for certain, or as the plan has it."""
         rows.follow(version(self.features))
         return rows.features(self.features, block, self._room(rows)[1], keep=keep)
 
     @torch.no_grad()
-    def factor(self, block: int, rows: Rows, *, refresh: bool = False) -> Tensor:
+    def factor(self, block: int, rows: BlockRows, *, refresh: bool = False) -> Tensor:
         """(|b|, |b|) chol(Φ_bᵀWΦ_b + σ²I) in the dtype of the features.
 
         A kept one is taken, unless `refresh`.
@@ -222,12 +222,12 @@ class BlockSolver(nn.Module):
         return made
 
     @torch.no_grad()
-    def energy(self, rows: Rows) -> Tensor:
+    def energy(self, rows: BlockRows) -> Tensor:
         """(T,) rᵀWr + σ²μᵀμ, which is minimised."""
         used = self.mu[: self.features.size]
         return (rows.weigh(rows.residual) * rows.residual).sum(0) + self.noise * used.square().sum(0)
 
-    def _step(self, block: int, rows: Rows, factor: Tensor, done: Move | None = None) -> None:
+    def _step(self, block: int, rows: BlockRows, factor: Tensor, done: Move | None = None) -> None:
         """A visit, which is added to what was `done`."""
         span, noise, phi = self.features.span(block), self.noise, self.features_of(rows, block)
         slope = thin(phi.mT, rows.weigh(rows.residual).to(phi.dtype)).to(FLOAT) - noise * self.mu[span]
@@ -244,12 +244,12 @@ class BlockSolver(nn.Module):
             done.mu[span] += step
             done.image.add_(image)
 
-    def _nothing(self, rows: Rows) -> Move:
+    def _nothing(self, rows: BlockRows) -> Move:
         """A move of length 0, to be added to."""
         zero, image = torch.zeros_like(self.mu[: self.features.size]), torch.zeros_like(rows.residual)
         return Move(zero, image, image)
 
-    def _descend(self, rows: Rows, done: Move, history: int) -> None:
+    def _descend(self, rows: BlockRows, done: Move, history: int) -> None:
         """Minimise over the move and those kept, which A-orthogonality makes one line after another."""
         move = Move(done.mu, done.image, rows.weigh(done.image))
         rows.moves = [*rows.moves, conjugate(move, rows.moves, self.noise, self.dtype)][-history:]
@@ -259,7 +259,7 @@ class BlockSolver(nn.Module):
             self.mu[used] += length * way.mu
             rows.residual -= length * way.image
 
-    def _room(self, rows: Rows) -> tuple[bool, int]:
+    def _room(self, rows: BlockRows) -> tuple[bool, int]:
         """Whether all blocks' factors are kept, m m̃ numbers that took O(p m̃²) a block, and of how many blocks the
         features are, R m̃ numbers each that took O(R m̃ W)."""
         width, left = self.features.width, MEMORY // self.dtype.itemsize
@@ -269,7 +269,7 @@ class BlockSolver(nn.Module):
 
 
 @torch.no_grad()
-def leap(solver: BlockSolver, rows: Rows, factor: Tensor, done: Move | None) -> None:
+def leap(solver: BlockSolver, rows: BlockRows, factor: Tensor, done: Move | None) -> None:
     """A step on all features, of the best length, added to `done`. factor: (m, m) lower triangular, of any P."""
     used, spans = slice(0, solver.features.size), list(solver.features.spans())
     keep = len(rows.target) * solver.features.size * solver.dtype.itemsize <= MEMORY

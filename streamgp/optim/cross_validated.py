@@ -14,9 +14,9 @@ from torch import Tensor
 
 from streamgp.errors import NumericalError
 from streamgp.kernels import Tied
-from streamgp.objectives.cross_validation import Split, rescale, splits
+from streamgp.objectives.cross_validation import Partition, rescale, splits
 from streamgp.objectives.fold import Fold
-from streamgp.optim.minimise import BOUND, HUGE, Found
+from streamgp.optim.minimise import BOUND, HUGE, Minimum
 from streamgp.optim.starts import draw_start
 from streamgp.optim.tuned import Attempt, Each, attempts
 
@@ -58,7 +58,7 @@ class CrossValidationConfig(BaseModel):
     seed: int = Field(0, ge=0, description="of the rows held out and of the further starts")
 
 
-class Learned:
+class KernelVector:
     """A kernel and the noise as one vector of logarithms.
 
     Args:
@@ -109,7 +109,7 @@ class Scaled(NamedTuple):
     same: bool
 
 
-def scaled(learned: Learned, folds: Sequence[Fold], fitted: Sequence[Tensor]) -> Scaled:
+def scaled(learned: KernelVector, folds: Sequence[Fold], fitted: Sequence[Tensor]) -> Scaled:
     """Variances where the marginal likelihood of the fitted rows is the largest: c_t = y_tᵀz_t/n_T, over all folds.
 
     One column's variances are all multiplied by its c, which leaves the loss as it is. Several columns share a kernel:
@@ -134,18 +134,18 @@ def scaled(learned: Learned, folds: Sequence[Fold], fitted: Sequence[Tensor]) ->
     return Scaled(state, learned.noise.clone(), same)
 
 
-def parts(x: Tensor, config: CrossValidationConfig) -> list[Split]:
+def parts(x: Tensor, config: CrossValidationConfig) -> list[Partition]:
     """The folds of the rows of x (n, W)."""
     generator = torch.Generator().manual_seed(config.seed)
     found = splits(len(x), config.folds, config.holdout, config.arrangement, generator)
-    return [Split(*(rows.to(x.device) for rows in split)) for split in found]
+    return [Partition(*(rows.to(x.device) for rows in split)) for split in found]
 
 
 def starts(kernel: Tied, log_noise: Tensor, x: Tensor, config: CrossValidationConfig) -> list[Tensor]:
     """(P + T,) each: the kernel as given, then the draws."""
     names = [name for name, _ in kernel.named_parameters()]
     generator = torch.Generator().manual_seed(config.seed)
-    found = [Learned(kernel, log_noise.to(x), config.floor).read()]
+    found = [KernelVector(kernel, log_noise.to(x), config.floor).read()]
     for _ in range(config.restarts):
         values, noise = draw_start(kernel, x, len(log_noise), generator)
         found.append(torch.cat([*(values[name].flatten() for name in names), noise]))
@@ -172,7 +172,7 @@ class Searched(NamedTuple):
         elsewhere: CPU seconds that other processes spent.
     """
 
-    found: Found
+    found: Minimum
     before: list[float]
     failures: tuple[str, ...]
     evaluations: int
@@ -180,7 +180,7 @@ class Searched(NamedTuple):
 
 
 def search(
-    descend: Callable[[Tensor, int], tuple[Found, int]], offered: Sequence[Tensor], iterations: int, each: Each
+    descend: Callable[[Tensor, int], tuple[Minimum, int]], offered: Sequence[Tensor], iterations: int, each: Each
 ) -> Searched:
     """The descent from the start that leads after a few iterations.
 

@@ -57,7 +57,7 @@ class Prepared(NamedTuple):
     image: Tensor
 
 
-class Observed(NamedTuple):
+class SettledRows(NamedTuple):
     """Rows that a posterior settles on.
 
     Attributes:
@@ -224,7 +224,7 @@ class Parametrisation(nn.Module, ABC):
         """Give the least used places of both bases to rows: parameter name -> rows that begin afresh."""
 
     def settle(
-        self, rows: Observed, hyper: Hyper, likelihood: Likelihood, offset: Tensor | None, size: float, steps: int
+        self, rows: SettledRows, hyper: Hyper, likelihood: Likelihood, offset: Tensor | None, size: float, steps: int
     ) -> dict[str, Tensor]:
         """Move q at β's points by natural-gradient steps on rows, at the kernel, noise and mean basis of now.
 
@@ -344,7 +344,7 @@ class Orthogonal(Parametrisation):
 
     @torch.no_grad()
     def settle(
-        self, rows: Observed, hyper: Hyper, likelihood: Likelihood, offset: Tensor | None, size: float, steps: int
+        self, rows: SettledRows, hyper: Hyper, likelihood: Likelihood, offset: Tensor | None, size: float, steps: int
     ) -> dict[str, Tensor]:
         """With S'⁻¹ = I + Λ, S'⁻¹μ = b, and λ, g of `natural_gradient.sites` (λ the mean over columns, as S' is):
 
@@ -366,7 +366,7 @@ def settled(
     half: Tensor,
     rest: Tensor,
     prior: Tensor,
-    rows: Observed,
+    rows: SettledRows,
     likelihood: Likelihood,
     began: tuple[Tensor, Tensor],
     size: float,

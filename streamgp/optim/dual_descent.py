@@ -42,7 +42,7 @@ from torch import Generator, Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.features import Features
 from streamgp.linalg.cholesky import cholesky
-from streamgp.optim.block_rows import TINY, Rows, thin
+from streamgp.optim.block_rows import TINY, BlockRows, thin
 
 RATE = 1.5
 """η over the inverse of the largest curvature; at 2 a step along it would gain nothing."""
@@ -129,7 +129,7 @@ class Pilot(NamedTuple):
         return (error - thin(self.phi, inner)) / self.floor
 
 
-class SupportRows(Rows):
+class SupportRows(BlockRows):
     """R rows with their residual and their dual weights.
 
     Steps look at the first `count` of them, so that places which nothing was put in yet cost nothing.

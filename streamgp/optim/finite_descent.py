@@ -24,7 +24,7 @@ from streamgp.objectives.evidence import CHUNK
 from streamgp.objectives.finite_evidence import Statistics, best_weights, statistics
 from streamgp.optim.adam import Adam
 from streamgp.optim.descent import batches_of, minibatches
-from streamgp.optim.finite_head import Estimator, FiniteHead, Held, Scgd
+from streamgp.optim.finite_head import Estimator, FiniteHead, HeldInverse, Scgd
 from streamgp.state import Declared, Nested, Value
 
 CLIP = 10.0
@@ -52,7 +52,7 @@ class FiniteDescentConfig(BaseModel):
     b: float = Field(0.1, gt=0, le=1, description="scgd: weight of a mini-batch in the average; the paper's is 0.9")
 
 
-class Steps(Protocol):
+class StepRule(Protocol):
     """Steps on tensors that others own, `optim.adam.Adam` for one. Stateful."""
 
     def step(self, gradients: Sequence[Tensor], rate: float) -> None: ...
@@ -107,10 +107,10 @@ class FiniteDescent(Declared):
         epochs: int = 0,
         alone: bool = False,
         estimator: Estimator | None = None,
-        optimiser: Callable[[Sequence[Tensor]], Steps] = Adam,
+        optimiser: Callable[[Sequence[Tensor]], StepRule] = Adam,
     ) -> None:
         self.features, self.head, self.config = features, head, config
-        self.alone, self.estimator = alone, Held() if alone else estimator or Scgd(config.b)
+        self.alone, self.estimator = alone, HeldInverse() if alone else estimator or Scgd(config.b)
         self.own = [p for p in features.parameters() if p.requires_grad]
         named = {"features": self.own, "weights": [head.weights], "log_noise": [head.log_noise]}
         self.groups = {name: optimiser(parts) for name, parts in named.items() if parts}
@@ -170,7 +170,7 @@ class FiniteDescent(Declared):
             pairs = zip(z.split(CHUNK), y.split(CHUNK), strict=True)
             return statistics((self.features(some), targets) for some, targets in pairs)
 
-    def _parts(self) -> dict[str, Steps | Estimator]:
+    def _parts(self) -> dict[str, StepRule | Estimator]:
         return {**self.groups, "estimator": self.estimator}
 
     def _look(self, z: Tensor, y: Tensor) -> None:

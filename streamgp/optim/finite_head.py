@@ -133,7 +133,7 @@ def through_floor(found: Gradients, noise: Tensor, head: FiniteHead) -> Estimate
     return Estimate(found.value, found.phi, found.weights, found.log_noise * (1.0 - head.floor / noise))
 
 
-class Held(Estimator):
+class HeldInverse(Estimator):
     """P = F⁻¹ as it was when the epoch began: exact over a partition of the rows as long as nothing moves.
 
     log|F| = min over P ≻ 0 of ⟨P, F⟩ − log|P| − d, at P = F⁻¹. It is linear in F, thus (N/|b|) Σ_b F_i in its place

@@ -21,14 +21,14 @@ from streamgp.objectives.fold import Fold, reduced
 from streamgp.optim.cross_validated import (
     GIB,
     CrossValidationConfig,
-    Learned,
+    KernelVector,
     check,
     parts,
     scaled,
     search,
     starts,
 )
-from streamgp.optim.minimise import BOUND, HUGE, Found, lbfgs
+from streamgp.optim.minimise import BOUND, HUGE, Minimum, lbfgs
 from streamgp.optim.tuned import Each, Tuned
 
 IMPROVEMENT = 1e-4
@@ -64,10 +64,10 @@ def cv_implicit(
     begun = time.process_time()
     check(kernel, x)
 
-    def begin() -> Problem:
-        return Problem(kernel, log_noise.to(x), x, y, config)
+    def begin() -> CrossValidatedProblem:
+        return CrossValidatedProblem(kernel, log_noise.to(x), x, y, config)
 
-    def descent(start: Tensor, iterations: int) -> tuple[Found, int]:
+    def descent(start: Tensor, iterations: int) -> tuple[Minimum, int]:
         own = begin()
         return descend(own, start, iterations), own.evaluations
 
@@ -84,7 +84,7 @@ def cv_implicit(
     return Tuned(result.kernel, result.noise, loss, history, seconds, *ways)
 
 
-class Problem:
+class CrossValidatedProblem:
     """The cross-validated error as a function of one vector, with its gradient; solves start where the last ones ended.
 
     Args:
@@ -101,7 +101,7 @@ class Problem:
     """
 
     def __init__(self, kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: ImplicitConfig) -> None:
-        self.learned = Learned(kernel, log_noise, config.floor)
+        self.learned = KernelVector(kernel, log_noise, config.floor)
         own, found = self.learned, parts(x, config)
         memory = int(config.memory * GIB / len(found))
         self.folds = [Fold(own.kernel, own.noise, x, y, split, memory=memory, rank=config.rank) for split in found]
@@ -141,7 +141,7 @@ class Problem:
             fold.refresh(self.learned.noise)
 
 
-def descend(problem: Problem, start: Tensor, iterations: int) -> Found:
+def descend(problem: CrossValidatedProblem, start: Tensor, iterations: int) -> Minimum:
     """L-BFGS on the logarithm of the loss."""
     learned = problem.learned
     noises = len(learned.noise)

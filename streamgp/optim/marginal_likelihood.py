@@ -108,7 +108,7 @@ def maximise(
         (True, True)
     """
     begun, around = time.process_time(), None if default is None else default[0]
-    problem = Problem(kernel, y.shape[1], x, y, config, around)
+    problem = LikelihoodProblem(kernel, y.shape[1], x, y, config, around)
     generator = torch.Generator().manual_seed(config.seed)
     given = {name: value.detach() for name, value in kernel.named_parameters()}
     starts = [problem.pack(given, log_noise)]
@@ -117,7 +117,7 @@ def maximise(
     starts += [problem.pack(*draw_start(kernel, x, y.shape[1], generator)) for _ in range(config.restarts)]
 
     def attempt(start: Tensor) -> Attempt:
-        begun, own = time.process_time(), Problem(kernel, y.shape[1], x, y, config, around)
+        begun, own = time.process_time(), LikelihoodProblem(kernel, y.shape[1], x, y, config, around)
         if config.method == "lbfgs":
             one = lbfgs(own, start, config.evaluations, bounds=[(-BOUND, BOUND)] * len(start))
         else:
@@ -140,7 +140,7 @@ def maximise(
     return Tuned(state, noise, best.value, tuple(best.history), seconds, evaluations, tuple(failures))
 
 
-class Problem:
+class LikelihoodProblem:
     """What is minimised, as a function of one vector: the kernel's logarithms, then those of the noise above its floor.
 
     Args:

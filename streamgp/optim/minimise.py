@@ -27,7 +27,7 @@ TINY = 1e-100
 """Value whose logarithm is taken where there is none."""
 
 
-class Found(NamedTuple):
+class Minimum(NamedTuple):
     """The best place that was seen.
 
     Attributes:
@@ -55,8 +55,8 @@ class _Best:
             self.at, self.value = at.clone(), value
         return value, gradient
 
-    def found(self, capped: bool) -> Found:
-        return Found(self.at, self.value, self.history, capped)
+    def found(self, capped: bool) -> Minimum:
+        return Minimum(self.at, self.value, self.history, capped)
 
 
 def lbfgs(
@@ -67,7 +67,7 @@ def lbfgs(
     bounds: Sequence[tuple[float, float]] | None = None,
     ftol: float = 1e-8,
     log: bool = False,
-) -> Found:
+) -> Minimum:
     """About `evaluations` evaluations of L-BFGS-B (Byrd et al. 1995): an iteration that has begun is finished.
 
     SciPy's, as PyTorch's loads its compiler first, which takes three seconds.
@@ -102,7 +102,7 @@ def lbfgs(
     return best.found(ended.status == 1)
 
 
-def adam(objective: Objective, start: Tensor, steps: int, *, rate: float = 0.1, bound: float = BOUND) -> Found:
+def adam(objective: Objective, start: Tensor, steps: int, *, rate: float = 0.1, bound: float = BOUND) -> Minimum:
     """`steps` steps of Adam, with every element within `bound` of 0; it ends where there is no value.
 
     Example:

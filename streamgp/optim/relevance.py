@@ -56,7 +56,7 @@ STEPS = 500
 """Changes at most in that selection."""
 
 
-class Sums(NamedTuple):
+class RelevanceSums(NamedTuple):
     """What n weighted rows say of m functions.
 
     Attributes:
@@ -74,7 +74,7 @@ class Sums(NamedTuple):
     columns: Callable[[Tensor], Tensor]
 
 
-class Kept(NamedTuple):
+class Selection(NamedTuple):
     """A selection.
 
     Attributes:
@@ -90,7 +90,7 @@ class Kept(NamedTuple):
     rounds: int
 
 
-class Posterior(NamedTuple):
+class WeightPosterior(NamedTuple):
     """N(μ_t, A⁻¹) of the weights of k functions, and what it says of all m.
 
     Attributes:
@@ -106,7 +106,7 @@ class Posterior(NamedTuple):
     residual: Tensor
 
 
-def posterior(gram: Tensor, moment: Tensor, total: Tensor, precision: Tensor, noise: float) -> Posterior:
+def posterior(gram: Tensor, moment: Tensor, total: Tensor, precision: Tensor, noise: float) -> WeightPosterior:
     """The posterior for given hyper-parameters.
 
     |y − Φμ|² is (yᵀy − μᵀΦᵀy) − σ² μᵀdiag(s)μ, since (ΦᵀΦ + σ² diag(s))μ = Φᵀy: less cancels than in the square.
@@ -132,16 +132,16 @@ def posterior(gram: Tensor, moment: Tensor, total: Tensor, precision: Tensor, no
     inverse = whiten(lower, torch.eye(len(lower), dtype=lower.dtype, device=lower.device))
     determined = (1.0 - precision * inverse.square().sum(0)).clamp(1e-12, 1.0)
     left = total - (mean * moment).sum(0) - noise * (precision[:, None] * mean.square()).sum(0)
-    return Posterior(lower, mean, determined, left.clamp(min=0.0))
+    return WeightPosterior(lower, mean, determined, left.clamp(min=0.0))
 
 
-def new_noise(found: Posterior, rows: float) -> float:
+def new_noise(found: WeightPosterior, rows: float) -> float:
     """σ² = Σ_t |y_t − Φμ_t|² / T(n − Σγ) (Tipping 2001, equation (18)); γ takes at most half of the rows."""
     free = max(rows - float(found.determined.sum()), 0.5 * rows)
     return max(float(found.residual.mean()) / max(free, 1e-12), LEAST)
 
 
-def qualities(sums: Sums, cross: Tensor, found: Posterior, noise: float) -> tuple[Tensor, Tensor]:
+def qualities(sums: RelevanceSums, cross: Tensor, found: WeightPosterior, noise: float) -> tuple[Tensor, Tensor]:
     """S_j = φ_jᵀC⁻¹φ_j and the mean over t of Q_jt² = (φ_jᵀC⁻¹y_t)² for all m functions, C = σ²I + Φ diag(s)⁻¹Φᵀ.
 
     Args:
@@ -175,14 +175,14 @@ def gain_of_adding(sparsity: Tensor, quality: Tensor) -> Tensor:
 
 
 def sequential(
-    sums: Sums,
+    sums: RelevanceSums,
     noise: float,
     most: int,
     steps: int,
     finite: float = FINITE,
-    start: Kept | None = None,
+    start: Selection | None = None,
     worth: float = SETTLED,
-) -> Kept:
+) -> Selection:
     """Select until no change is worth it.
 
     Args:
@@ -245,7 +245,7 @@ def sequential(
             precision[places.index(best)] = float(wanted[best])
     order = sorted(range(len(places)), key=places.__getitem__)
     chosen = torch.tensor([places[at] for at in order], dtype=torch.int64, device=cross.device)
-    return Kept(chosen, sums.squares.new_tensor([precision[at] for at in order]), noise, step)
+    return Selection(chosen, sums.squares.new_tensor([precision[at] for at in order]), noise, step)
 
 
 def _changes(sparsity: Tensor, quality: Tensor, index: Tensor, inside: Tensor, finite: float) -> tuple[Tensor, Tensor]:
@@ -279,7 +279,7 @@ def _changes(sparsity: Tensor, quality: Tensor, index: Tensor, inside: Tensor, f
     return gain, wanted
 
 
-def batched(sums: Sums, noise: float, most: int, add: int, rounds: int) -> Kept:
+def batched(sums: RelevanceSums, noise: float, most: int, add: int, rounds: int) -> Selection:
     """Select in rounds until nothing is worth letting in.
 
     Args:
@@ -319,13 +319,13 @@ def batched(sums: Sums, noise: float, most: int, add: int, rounds: int) -> Kept:
             break
         places, precision = torch.cat((places, fresh)), torch.cat((precision, wanted[fresh]))
         cross = torch.cat((cross, sums.columns(fresh)), 1)
-    kept = settle(sums, Kept(places, precision, noise, done))
+    kept = settle(sums, Selection(places, precision, noise, done))
     if len(kept.places) > FEW // 2:
         return kept
     return sequential(sums, noise, most, STEPS, FINITE, start=kept, worth=FINE)._replace(rounds=done)
 
 
-def settle(sums: Sums, kept: Kept, finite: float = FINITE) -> Kept:
+def settle(sums: RelevanceSums, kept: Selection, finite: float = FINITE) -> Selection:
     """The precisions and the noise of a selection where its evidence has a maximum, without functions it does not need.
 
     Up to `FEW` functions that is one more selection, among these alone (Tipping & Faul 2003); more take a few
@@ -340,13 +340,13 @@ def settle(sums: Sums, kept: Kept, finite: float = FINITE) -> Kept:
         if len(places) <= FEW:
             among = _among(sums, places, cross[places])
             found = sequential(among, noise, len(places), STEPS, finite)
-            return Kept(places[found.places], found.precision, found.noise, kept.rounds)
+            return Selection(places[found.places], found.precision, found.noise, kept.rounds)
         places, precision, noise, cross = _estimate(sums, places, precision, noise, cross, finite)
-    return Kept(places, precision, noise, kept.rounds)
+    return Selection(places, precision, noise, kept.rounds)
 
 
 def _estimate(
-    sums: Sums, places: Tensor, precision: Tensor, noise: float, cross: Tensor, finite: float
+    sums: RelevanceSums, places: Tensor, precision: Tensor, noise: float, cross: Tensor, finite: float
 ) -> tuple[Tensor, Tensor, float, Tensor]:
     """One fixed-point step of precisions and noise, without the functions that are not finite after it."""
     found = posterior(cross[places], sums.moment[places], sums.total, precision, noise)
@@ -358,6 +358,6 @@ def _estimate(
     return places[stays], precision[stays], noise, cross[:, stays]
 
 
-def _among(sums: Sums, places: Tensor, gram: Tensor) -> Sums:
+def _among(sums: RelevanceSums, places: Tensor, gram: Tensor) -> RelevanceSums:
     """The sums of some functions alone."""
-    return Sums(gram.diagonal(), sums.moment[places], sums.total, sums.rows, lambda some: gram[:, some])
+    return RelevanceSums(gram.diagonal(), sums.moment[places], sums.total, sums.rows, lambda some: gram[:, some])

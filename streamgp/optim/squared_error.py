@@ -25,7 +25,7 @@ class SquaredErrorConfig(DescentConfig):
     seed: int = Field(0, ge=0, description="of the head's initial weights")
 
 
-class Head(nn.Linear):
+class LinearHead(nn.Linear):
     """A linear map of latents to T columns in float64, from weights N(0, 1/d) that the seed alone decides.
 
     Example:
@@ -90,10 +90,15 @@ class SquaredError(Declared):
     STATE = (Value("epochs", int), Value("healthy", bool), Whole("descent", under="descent"))
 
     def __init__(
-        self, encoder: Encoder, columns: int, config: SquaredErrorConfig, epochs: int = 0, head: Head | None = None
+        self,
+        encoder: Encoder,
+        columns: int,
+        config: SquaredErrorConfig,
+        epochs: int = 0,
+        head: LinearHead | None = None,
     ) -> None:
         self.encoder, self.config = encoder, config
-        self.head = Head(encoder.width, columns, config.seed) if head is None else head
+        self.head = LinearHead(encoder.width, columns, config.seed) if head is None else head
         self.net = nn.ModuleDict({"encoder": encoder, "head": self.head})
         self.descent = Descent(self.net, config.rate, config, epochs)
         self.sharing: Sharing = here

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
-from streamgp.optim.minimise import Found
+from streamgp.optim.minimise import Minimum
 
 
 class Attempt(NamedTuple):
@@ -30,7 +30,7 @@ class Attempt(NamedTuple):
         seconds: of CPU time.
     """
 
-    found: Found
+    found: Minimum
     evaluations: int
     failure: str
     seconds: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamgp.solvers._base import Data, Draw, Posterior, Solver
+from streamgp.solvers._base import Conditional, Data, Draw, Solver
 from streamgp.solvers._surrogate import attach
 
-__all__ = ["Data", "Draw", "Posterior", "Solver", "attach"]
+__all__ = ["Conditional", "Data", "Draw", "Solver", "attach"]

@@ -60,7 +60,7 @@ class Draw(Protocol):
         """(P, S, d) latents, S for each function -> (P, S, T) values, noise-free."""
 
 
-class Posterior(ABC):
+class Conditional(ABC):
     """f given the data, frozen: later steps on θ or on the data do not change it.
 
     `mean` and `variance` are differentiable in h, and one row alone gives its row of the batch.
@@ -141,5 +141,5 @@ class Solver(nn.Module, ABC):
         """() NLML, summed over columns; differentiable in θ and σ²."""
 
     @abstractmethod
-    def condition(self, data: Data) -> Posterior:
+    def condition(self, data: Data) -> Conditional:
         """The posterior under the present θ and σ²; without rows it is the prior. Its tensors carry no graph."""

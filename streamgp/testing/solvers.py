@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
-from streamgp.solvers import Data, Posterior, Solver
+from streamgp.solvers import Conditional, Data, Solver
 from streamgp.testing.stateful import reborn, same_bits
 
 _ROWS = 40
@@ -172,7 +172,7 @@ def _compare(
     assert float(error) <= gradient, f"row gradients are {float(error)} (relative) from the dense ones"
 
 
-def _expected(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:
+def _expected(posterior: Conditional, h: Tensor, y: Tensor) -> Tensor:
     """(N,) e_i = Σ_t [(y_it − m_t(h_i))² + v_t(h_i)]/(2σ_t²)."""
     return (((y - posterior.mean(h)).square() + posterior.variance(h)) / (2 * posterior.noise)).sum(1)
 

@@ -48,7 +48,7 @@ class Optimiser(Protocol):
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None: ...
 
 
-class Learner(ABC):
+class Trainable(ABC):
     """What a fit trains. z: (N, W) standardised windows, r: (N, T) what is learned of them."""
 
     @property
@@ -116,7 +116,7 @@ class Fit(Declared):
         "_apart": "of the last epoch's rows, made again",
     }
 
-    def __init__(self, options: EarlyStoppingOptions, learner: Learner, optimiser: Optimiser) -> None:
+    def __init__(self, options: EarlyStoppingOptions, learner: Trainable, optimiser: Optimiser) -> None:
         self.options, self.learner, self.optimiser = options, learner, optimiser
         self.early = EarlyStopping(options.patience)
         self.iterate: dict[str, Tensor] = {}

@@ -18,7 +18,7 @@ Look = Callable[[Ints], Floats]
 """(J,) offsets -> (N, J, C) values of every column, NaN where there is no row."""
 
 
-class _Plan(NamedTuple):
+class _MeanPlan(NamedTuple):
     """Entries that are means over as many points each: which (E,), their channels (E, 1), and places among the offsets
     (E, parts, points)."""
 
@@ -42,7 +42,7 @@ class Filler:
         self.offsets = np.unique([off for entry in entries for part in entry.offsets for off in part])
         self._plans = [self._plan(context.window), self._plan(context.steps)]
 
-    def _plan(self, entries: Sequence[Entry]) -> list[_Plan]:
+    def _plan(self, entries: Sequence[Entry]) -> list[_MeanPlan]:
         """The entries by their points; every part of an entry has as many."""
         points = [len(entry.offsets[0]) for entry in entries]
         found = []
@@ -50,7 +50,7 @@ class Filler:
             which = [number for number, own in enumerate(points) if own == count]
             at = np.searchsorted(self.offsets, np.array([entries[number].offsets for number in which]))
             channel = np.array([entries[number].channel for number in which])
-            found.append(_Plan(np.array(which), channel[:, None], at))
+            found.append(_MeanPlan(np.array(which), channel[:, None], at))
         return found
 
     def fill(self, look: Look, step: Ints, when: Ints, future: Floats | None) -> Floats:
@@ -102,7 +102,7 @@ class Filler:
         return [*found, year]
 
 
-def _means(values: Floats, plans: Sequence[_Plan], entries: int, parts: int) -> Floats:
+def _means(values: Floats, plans: Sequence[_MeanPlan], entries: int, parts: int) -> Floats:
     """(entries, parts, N) means over the points of each part; NaN where more than half of them are missing."""
     if len(values) == 1:  # NumPy sums the numbers of one window in another order than those of several
         return _means(values.repeat(2, 0), plans, entries, parts)[..., :1]

@@ -24,7 +24,7 @@ _FAR = np.iinfo(np.int64).max // 2
 _FORECAST = ("parameters", "quantiles", "features")
 
 
-class Seen(NamedTuple):
+class RevealedErrors(NamedTuple):
     """Errors of open questions that truths reveal, P of them: of those whose target was known at their row.
 
     Attributes:
@@ -117,7 +117,7 @@ class Ledger:
         if asks.x.context is not None:
             self._context[slot] = asks.x.context.cpu().numpy()
 
-    def seen(self, answers: Answers) -> Seen:
+    def seen(self, answers: Answers) -> RevealedErrors:
         """The errors that these truths reveal, in the order of the answers; nothing changes."""
         self._found = answers, self._pairs(answers)
         row, at, column, truth = self._found[1]
@@ -126,7 +126,7 @@ class Ledger:
         issued = self._issued(_at(self._parameters, self._slot[at], column)[..., None])
         position = torch.from_numpy(self._keys[2, at])
         error = torch.from_numpy(truth) - issued.mean[:, 0]
-        return Seen(torch.from_numpy(row), position, torch.from_numpy(column), error)
+        return RevealedErrors(torch.from_numpy(row), position, torch.from_numpy(column), error)
 
     def calibrate(self, quantiles: Tensor, features: Tensor) -> None:
         """What goes with the questions that were added last: (Q, N, T) and (F, N, T); F may grow."""

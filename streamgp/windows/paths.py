@@ -23,7 +23,7 @@ from streamgp.windows.timeline import Ring
 from streamgp.windows.windows import Windows, _Current
 
 
-class Given(NamedTuple):
+class KnownPath(NamedTuple):
     """Inputs at the K steps behind the newest row of each series.
 
     Attributes:
@@ -114,7 +114,9 @@ def rows_ahead(seen: Windows, rows: pa.RecordBatch, steps: int) -> Floats:
     return out
 
 
-def inputs_ahead(seen: Windows, future: pa.Table | None, steps: int, columns: tuple[str, ...] | None = None) -> Given:
+def inputs_ahead(
+    seen: Windows, future: pa.Table | None, steps: int, columns: tuple[str, ...] | None = None
+) -> KnownPath:
     """Inputs at the K steps behind the newest row of each series.
 
     Args:
@@ -134,7 +136,7 @@ def inputs_ahead(seen: Windows, future: pa.Table | None, steps: int, columns: tu
     zone = spec.zone if spec.time is not None else None
     ds = calendar.ahead(newest.ds, behind, newest.every, zone)
     if not columns:
-        return Given(np.zeros((len(ds), steps, 0)), np.ones(len(ds), bool), ds)
+        return KnownPath(np.zeros((len(ds), steps, 0)), np.ones(len(ds), bool), ds)
     if future is None:
         raise UsageError(f"the future of {', '.join(columns)} is needed", hint=GIVE, python=GIVE_FRAME)
-    return Given(*values_ahead(spec, future, seen._names, newest, columns, steps), ds)
+    return KnownPath(*values_ahead(spec, future, seen._names, newest, columns, steps), ds)

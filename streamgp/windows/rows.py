@@ -21,7 +21,7 @@ _NUMBERS = (
 )
 
 
-class Rows(NamedTuple):
+class BatchRows(NamedTuple):
     """B rows. code: (B,) series; ds: (B,) ns or the clock's own integers; values: (B, C), NaN is missing."""
 
     code: Ints

@@ -43,7 +43,7 @@ from streamgp.windows.faults import Faults, Stuck
 from streamgp.windows.last_known import LastKnown, Recent
 from streamgp.windows.lost_inputs import LostInputs
 from streamgp.windows.missing import bridged, complete, filled, finite
-from streamgp.windows.rows import Names, Rows, increasing, numbers, times
+from streamgp.windows.rows import BatchRows, Names, increasing, numbers, times
 from streamgp.windows.timeline import NEVER, PACE, Ring, Timeline
 
 __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
@@ -267,14 +267,14 @@ class Windows:
         y = ring.values.reshape(-1, ring.channels)[flat, self._targets]
         return History(_long(flat // ring.capacity), _long(ring.ds.reshape(-1)[flat]), torch.from_numpy(y))
 
-    def _push(self, read: Rows) -> tuple[Asks, Answers]:
+    def _push(self, read: BatchRows) -> tuple[Asks, Answers]:
         position = self.rows + np.arange(len(read.ds))
         self.rows += len(read.ds)
         if self.spec.late == "use" and self.spec.lags and (behind := self._behind(read)) is not None:
             return self._by_turns(read, position, behind)
         return self._go_on(read, position)[:2]
 
-    def _in_pieces(self, read: Rows, dead: list[Stuck]) -> tuple[Asks, Answers]:
+    def _in_pieces(self, read: BatchRows, dead: list[Stuck]) -> tuple[Asks, Answers]:
         """Read rows some of which show that a sensor is dead: a piece ends with each of them, and with every row while
         one is not current, so that what is forgotten does not depend on how the stream is cut."""
         asks, answers, start, count = list[Asks](), list[Answers](), 0, len(read.ds)
@@ -282,7 +282,7 @@ class Windows:
             ends = [one.row + 1 for one in dead if one.row >= start]
             stop = min([start + 1] if self._dead else [*ends, count])
             rows = slice(start, stop)
-            found = self._push(Rows(read.code[rows], read.ds[rows], read.values[rows]))
+            found = self._push(BatchRows(read.code[rows], read.ds[rows], read.values[rows]))
             asks.append(found[0])
             answers.append(found[1])
             self._dead += [(one, int(self._last[0, one.code])) for one in dead if start <= one.row < stop]
@@ -309,7 +309,7 @@ class Windows:
             last.forget(code, column, stuck.value)
             last.take(known)
 
-    def _go_on(self, read: Rows, position: Ints) -> tuple[Asks, Answers, _Current]:
+    def _go_on(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, _Current]:
         """Read rows behind those before; also returns the rows that became current."""
         keep, step = self._steps(read)
         self.late += len(read.ds) - len(keep)
@@ -328,7 +328,7 @@ class Windows:
         self._last[0, code], self._last[1, code] = step, np.maximum(ds, self._last[1, code]) if self._any_order else ds
         return asks, answers, current
 
-    def _by_turns(self, read: Rows, position: Ints, behind: Bools) -> tuple[Asks, Answers]:
+    def _by_turns(self, read: BatchRows, position: Ints, behind: Bools) -> tuple[Asks, Answers]:
         """Read rows some of which are `behind` (B,) others: in each turn the next piece of every series, which is one
         late row or those up to the next late row."""
         order = np.argsort(read.code, kind="stable")
@@ -342,7 +342,7 @@ class Windows:
         for now in range(int(turn.max()) + 1):
             for piece, go_on in ((turn == now) & ~behind, self._go_on), ((turn == now) & behind, self._file):
                 if piece.any():
-                    found = go_on(Rows(*(part[piece] for part in read)), position[piece])
+                    found = go_on(BatchRows(*(part[piece] for part in read)), position[piece])
                     asks.append(found[0])
                     answers.append(found[1])
                     by.append(found[2].by)
@@ -354,7 +354,7 @@ class Windows:
         asked = place[torch.searchsorted(whole.position[place], asked)].argsort()
         return Asks.cat(asks).rows(asked), whole
 
-    def _file(self, read: Rows, position: Ints) -> tuple[Asks, Answers, _Current]:
+    def _file(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, _Current]:
         """Put late rows, one a series, in their places; the answers, and the rows that became current."""
         by = np.argsort(read.code)
         step = self._place(read.code[by], read.ds[by])
@@ -406,7 +406,7 @@ class Windows:
         free = (step >= 0) & (step < last) & (step > last - ring.capacity) & (ring.find(code, step) < 0)
         return np.where(free, step, -1)
 
-    def _behind(self, read: Rows) -> Bools | None:
+    def _behind(self, read: BatchRows) -> Bools | None:
         """(B,) whether a row is older than one before it of its series; None where none is."""
         order = np.argsort(read.code, kind="stable")
         code, ds = read.code[order], read.ds[order]
@@ -420,12 +420,12 @@ class Windows:
         found[order] = rank[: len(ds)] + group < np.maximum.accumulate(before)
         return found
 
-    def _read(self, rows: pa.RecordBatch, code: Ints | None = None) -> Rows:
+    def _read(self, rows: pa.RecordBatch, code: Ints | None = None) -> BatchRows:
         spec = self.spec
         values, code = numbers(rows, spec.columns), self.codes(rows) if code is None else code
         if spec.time is None:
-            return Rows(code, np.zeros(len(code), np.int64), values)
-        return Rows(code, times(rows, spec.time), values)
+            return BatchRows(code, np.zeros(len(code), np.int64), values)
+        return BatchRows(code, times(rows, spec.time), values)
 
     def _reserve(self) -> None:
         """Room for every series named so far."""
@@ -436,7 +436,7 @@ class Windows:
             more[0], more[1] = -1, NEVER
             self._last = np.concatenate([self._last, more], 1)
 
-    def _steps(self, read: Rows) -> tuple[Ints, Ints]:
+    def _steps(self, read: BatchRows) -> tuple[Ints, Ints]:
         """The rows that are not late, (K,) sorted by (series, step), and their steps."""
         order = np.argsort(read.code, kind="stable")
         code, ds, every = read.code[order], read.ds[order], self.spec.every_ns

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from streamgp_cli.app import app
 from streamgp_cli.options import AsJson, Given, add
 from streamgp_pipelines.config import DataConfig, TrainConfig
-from streamgp_pipelines.config.settings import Assignments, Bytes, Directory, Flag, Levels, Names, Panel, Settings
+from streamgp_pipelines.config.settings import Assignments, Bytes, Directory, Flag, HelpPanel, Levels, Names, Settings
 
 COMMANDS = ("ingest", "describe", "tune", "train", "forecast", "serve", "ui", "demo")
 
@@ -23,7 +23,7 @@ class Toy(Settings):
     """Every kind of field."""
 
     place: Directory = Field(Path("here"), description="Where")
-    count: Annotated[int | None, Flag(Panel.DATA, "ROWS")] = Field(None, ge=1, description="How many; default: all")
+    count: Annotated[int | None, Flag(HelpPanel.DATA, "ROWS")] = Field(None, ge=1, description="How many; default: all")
     names: Annotated[Names, Flag(metavar="NAME")] = Field((), description="Which")
     level: Levels = (80.0, 95.0)
     size: Bytes = Field(16_000_000, description="How large")

@@ -42,10 +42,10 @@ def test_laws(name: str) -> None:
     )
 
 
-class _Late(exact.Posterior):
+class _Late(exact.DenseConditional):
     """Not frozen: it reads the noise of the solver's present."""
 
-    def __init__(self, solver: exact.Exact, data: exact.Data) -> None:
+    def __init__(self, solver: exact.Exact, data: exact.DenseRows) -> None:
         super().__init__(solver.kernel, solver.noise, data)
         self._solver = solver
 
@@ -54,8 +54,8 @@ class _Late(exact.Posterior):
 
 
 class _Thawed(exact.Exact):
-    def condition(self, data: Data) -> exact.Posterior:
-        assert isinstance(data, exact.Data)
+    def condition(self, data: Data) -> exact.DenseConditional:
+        assert isinstance(data, exact.DenseRows)
         with torch.no_grad():
             return _Late(self, data)
 
@@ -67,7 +67,7 @@ class _Halved(exact.Exact):
         return 2 * super().nlml(data)
 
 
-class _Prior(exact.Data):
+class _Prior(exact.DenseRows):
     """Forgets the count, but not the rows."""
 
     def forget(self, kept: float) -> None:
@@ -75,11 +75,11 @@ class _Prior(exact.Data):
 
 
 class _Forgetful(exact.Exact):
-    def data(self) -> exact.Data:
+    def data(self) -> exact.DenseRows:
         return _Prior(self.kernel.dims, len(self.log_noise), self.limit)
 
 
-class _Marginal(exact.Posterior):
+class _Marginal(exact.DenseConditional):
     """Draws every value by itself."""
 
     def draw(self, paths: int, generator: Generator) -> Any:
@@ -92,8 +92,8 @@ class _Marginal(exact.Posterior):
 
 
 class _Independent(exact.Exact):
-    def condition(self, data: Data) -> exact.Posterior:
-        assert isinstance(data, exact.Data)
+    def condition(self, data: Data) -> exact.DenseConditional:
+        assert isinstance(data, exact.DenseRows)
         with torch.no_grad():
             return _Marginal(self.kernel, self.noise, data)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from streamgp.encoders import Bounded, Dropout, Encoder, Layout
+from streamgp.encoders import BoundedEncoder, Dropout, Encoder, Layout
 from streamgp.errors import UsageError
 from streamgp.registry import load, names
 from tests.words import naming
@@ -33,7 +33,7 @@ def windows(layout: Layout, rows: int, seed: int = 0) -> Tensor:
 @EVERY
 @pytest.mark.parametrize("bounded", [False, True])
 def test_rows_do_not_see_each_other(name: str, layout: Layout, bounded: bool) -> None:
-    encoder = Bounded(build(name, layout)) if bounded else build(name, layout)
+    encoder = BoundedEncoder(build(name, layout)) if bounded else build(name, layout)
     z = windows(layout, 5)
     latent = encoder(z)
     assert latent.shape == (5, encoder.width) and latent.dtype == torch.float64
@@ -90,7 +90,7 @@ def test_dropout_is_drawn_from_its_generator(name: str) -> None:
 @TRAINED
 def test_bounded_latents_are_the_tanh_of_the_others(name: str) -> None:
     z, inner = windows(BOTH, 6), build(name, BOTH, dropout=0.3)
-    encoder = Bounded(inner)
+    encoder = BoundedEncoder(inner)
     assert encoder.width == inner.width
     torch.testing.assert_close(encoder(z), inner(z).tanh(), rtol=0, atol=0)
     dropped = encoder(z, Dropout(Generator().manual_seed(3)))
@@ -111,7 +111,7 @@ def test_latents_begin_small_or_of_order_1(name: str, layout: Layout) -> None:
 @EVERY
 @pytest.mark.parametrize("bounded", [False, True])
 def test_weighed_it_is_what_it_was_of_multiples_of_the_channels(name: str, layout: Layout, bounded: bool) -> None:
-    encoder = Bounded(build(name, layout)) if bounded else build(name, layout)
+    encoder = BoundedEncoder(build(name, layout)) if bounded else build(name, layout)
     z = windows(layout, 5)
     past, future = torch.rand(layout.past).double() + 0.5, torch.rand(layout.future).double() + 0.5
     before = encoder(z * torch.cat((past.repeat(layout.lags), future.repeat(layout.horizon))))
@@ -142,7 +142,7 @@ def test_settled_latents_have_mean_0_and_the_spread_asked_for(name: str, width: 
     assert inner.output is not None
     with torch.no_grad():
         inner.output.bias.add_(5.0)
-    encoder, z = Bounded(inner), 3 * windows(BOTH, 200)
+    encoder, z = BoundedEncoder(inner), 3 * windows(BOTH, 200)
     encoder.settle(z, 0.35)
     latent = inner(z).detach()
     torch.testing.assert_close(latent.mean(0), torch.zeros(width, dtype=torch.float64), rtol=0, atol=1e-10)
@@ -162,7 +162,7 @@ def test_latents_that_do_not_spread_keep_their_scale(rows: int) -> None:
 
 
 def test_the_identity_has_nothing_to_settle() -> None:
-    encoder, z = Bounded(build("identity", PAST)), windows(PAST, 20)
+    encoder, z = BoundedEncoder(build("identity", PAST)), windows(PAST, 20)
     before = encoder(z)
     encoder.settle(z, 0.35)
     assert torch.equal(encoder(z), before)

@@ -13,7 +13,7 @@ from streamgp.base import Due, Inputs, Shape
 from streamgp.forecasting import bands as bands_module
 from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.calibration import Calibration
-from streamgp.forecasting.masses import Course, Masses
+from streamgp.forecasting.masses import AtOrigin, Masses
 from streamgp.forecasting.quantiles import crps
 from streamgp.forecasting.volatility import Errors
 from streamgp.predictives.gaussian import Gaussian
@@ -75,9 +75,9 @@ def test_probabilities_are_those_of_a_chain() -> None:
     masses, origin = Masses(1, horizon), np.arange(LAGS, ROWS - horizon)
     transition = np.array([[0.9, 0.1], [0.05, 0.95]])
 
-    def course(at: np.ndarray, step: np.ndarray) -> Course:
+    def course(at: np.ndarray, step: np.ndarray) -> AtOrigin:
         one = np.ones(len(at))
-        return Course(step, 7.0 * one, 3.0 * one, y[at], 5.0 * one, 0.0 * one)
+        return AtOrigin(step, 7.0 * one, 3.0 * one, y[at], 5.0 * one, 0.0 * one)
 
     for start in range(0, len(origin), BATCH):
         at = origin[start : start + BATCH]
@@ -143,7 +143,7 @@ def test_state() -> None:
     def advance(masses: Masses, step: int) -> torch.Tensor:
         own = y[100 * step : 100 * (step + 1)]
         masses.count(0, own)
-        masses.learn(0, own, Course(np.zeros(100, np.int64), own, 1 + own, own, 1 + own, own), 0.9)
+        masses.learn(0, own, AtOrigin(np.zeros(100, np.int64), own, 1 + own, own, 1 + own, own), 0.9)
         return torch.from_numpy(masses.quantile(0, 0, np.array([0.1, 0.9])))
 
     check_stateful(lambda: Masses(1, 1), advance, 8, torch.equal)

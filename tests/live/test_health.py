@@ -22,7 +22,7 @@ from streamgp_pipelines.adapters.web import exporter
 from streamgp_pipelines.adapters.web.exporter import exporting
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import IngestConfig, TrainConfig
-from streamgp_pipelines.health import Health, Learned, Stored, Taken
+from streamgp_pipelines.health import Health, Learned, Stored, TakenRows
 from streamgp_pipelines.live import follow as engine
 from streamgp_pipelines.training.train import train
 from tests.live.feeds import Memory, row
@@ -99,7 +99,7 @@ def test_systemd_is_told_when_rows_are_taken_and_at_the_end(tmp_path: Path, monk
         systemd.bind(str(tmp_path / "notify"))
         systemd.settimeout(0.5)
         with watched(True, None, quiet=True) as health:
-            health.taken = Taken(connected=False)
+            health.taken = TakenRows(connected=False)
             with pytest.raises(TimeoutError):
                 systemd.recv(100)
             health.taken.connected = True
@@ -120,7 +120,7 @@ def test_lines_are_said_at_a_steady_interval() -> None:
 def test_the_figures_say_since_when_by_the_clock_on_the_wall() -> None:
     """Readers of the log have another monotonic clock, or none."""
     now = time.monotonic()
-    health = Health(Stored(now - 60), Taken(waiting=3, since=now - 600), Learned(table=7))
+    health = Health(Stored(now - 60), TakenRows(waiting=3, since=now - 600), Learned(table=7))
     found: Any = json.loads(json.dumps(health.figures()))
     for text, ago in ((found["opening"]["away_since"], 60), (found["taken"]["since"], 600)):
         assert abs((datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds() - ago) < 5

@@ -19,7 +19,7 @@ from streamgp_pipelines.adapters.web.exporter import exporting
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import ForecastConfig, IngestConfig, ServeConfig
 from streamgp_pipelines.forecasting.follow import follow as follow_forecasts
-from streamgp_pipelines.health import Health, Learned, Taken
+from streamgp_pipelines.health import Health, Learned, TakenRows
 from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.live.follow import follow
 from streamgp_pipelines.serving.service import serving
@@ -194,7 +194,7 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(
 
 
 def test_the_health_says_for_how_long_the_store_is_away() -> None:
-    health = Health(taken=Taken(), learned=Learned())
+    health = Health(taken=TakenRows(), learned=Learned())
     with exporting("0", health) as port:
         assert scrape(port)["streamgp_store_away_seconds"] == 0 and health.ready
         for part in (health.taken, health.learned, health.opening):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from streamgp.evidence import thinned
-from streamgp.evidence.thinned import JITTER, Evidence, Hyper, by_adam, choose, descend, start
+from streamgp.evidence.thinned import JITTER, Evidence, LogHyper, by_adam, choose, descend, start
 from streamgp.kernels import Stationary, matern, squared_exponential
 from tests.models import oracles_svdgp as oracle
 
@@ -26,9 +26,9 @@ def rows(count: int, noise: float = 0.2) -> tuple[Tensor, Tensor]:
     return x, y + noise * torch.randn(count, 2, generator=generator, dtype=torch.float64)
 
 
-def hyper() -> Hyper:
+def hyper() -> LogHyper:
     values = torch.tensor([0.3, -0.2, 0.9, 0.4, -1.5], dtype=torch.float64)
-    return Hyper.unpack(values)
+    return LogHyper.unpack(values)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=["se", "5/2", "3/2", "1/2"])
@@ -48,7 +48,7 @@ def test_value_is_the_evidence_of_a_column_and_the_prior(kernel: Stationary) -> 
 
 def test_it_finds_the_channel_that_matters_and_the_noise() -> None:
     x, y = rows(200)
-    found = by_adam(x, y, GROUPS, [(Hyper.start(3), 80)]).hyper
+    found = by_adam(x, y, GROUPS, [(LogHyper.start(3), 80)]).hyper
     assert found.lengthscale[0] < found.lengthscale[1] - 0.5 and found.lengthscale[0] < found.lengthscale[2] - 0.5
     assert 0.02 < float(found.noise.exp()) < 0.08  # 0.04
 
@@ -77,8 +77,8 @@ def test_twenty_evaluations_are_worth_more_than_sixty_of_adam() -> None:
 def test_adam_tries_a_further_start_only_where_it_found_little_signal() -> None:
     x, y = rows(60)
     good, stuck = (
-        Hyper.start(3),
-        Hyper.start(3)._replace(outputscale=torch.tensor(-9.0).double(), noise=torch.tensor(0.0).double()),
+        LogHyper.start(3),
+        LogHyper.start(3)._replace(outputscale=torch.tensor(-9.0).double(), noise=torch.tensor(0.0).double()),
     )
     alone = by_adam(x, y, GROUPS, [(good, 30)])
     both = by_adam(x, y, GROUPS, [(good, 30), (start(3), 200)])
@@ -102,9 +102,11 @@ def test_a_common_prior_keeps_lengthscales_together() -> None:
     )
     assert float(near.std()) < 0.5 * float(apart.std())
     moved = Evidence(x, y, GROUPS, KERNELS[0].profile, 0.1)
-    free = float(moved(moved.pack(Hyper(near + 0.0, hyper().outputscale, hyper().noise)))[1][:3].sum())
+    free = float(moved(moved.pack(LogHyper(near + 0.0, hyper().outputscale, hyper().noise)))[1][:3].sum())
     plain = Evidence(x, y, GROUPS, KERNELS[0].profile, 1e9)
-    assert free == pytest.approx(float(plain(plain.pack(Hyper(near, hyper().outputscale, hyper().noise)))[1][:3].sum()))
+    assert free == pytest.approx(
+        float(plain(plain.pack(LogHyper(near, hyper().outputscale, hyper().noise)))[1][:3].sum())
+    )
 
 
 @pytest.mark.parametrize(("nu", "allowed"), [(None, {0}), (0.5, {3})])

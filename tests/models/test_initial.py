@@ -15,7 +15,7 @@ from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import DataError, UsageError
 from streamgp.evidence.initial import Initial, example, structure
 from streamgp.evidence.initial_file import document, from_document
-from streamgp.evidence.thinned import Hyper
+from streamgp.evidence.thinned import LogHyper
 from streamgp.testing import example_windows
 from tests.words import names, naming
 
@@ -41,7 +41,7 @@ def found() -> Initial:
     return replace(example(SHAPE), values=values, target_scale=eight, noise=two)
 
 
-def hyper_of(model: Any) -> Hyper:
+def hyper_of(model: Any) -> LogHyper:
     if hasattr(model, "posterior") and hasattr(model.posterior, "search"):
         return model.posterior.search.hyper
     return model.found.hyper if hasattr(model, "found") else model.hyper
@@ -68,7 +68,7 @@ def test_with_learn_once_hyper_parameters_stay_what_they_are_in_raw_units(name: 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_otherwise_they_are_where_the_first_estimate_starts(name: str) -> None:
     module = registry.load("models", name)
-    starts: list[Hyper] = []
+    starts: list[LogHyper] = []
 
     def noting(inner: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **told: Any) -> Any:

@@ -280,7 +280,7 @@ def test_sums_are_the_same_however_the_values_are_held(monkeypatch: pytest.Monke
     functions = Functions(LINE, inside(model).kernel, 12)
     functions.put(torch.tensor([0, 1]), x.rows(slice(0, 10)), model.inputs(x.rows(slice(0, 10))))
     z, weight = model.inputs(x), torch.linspace(0.5, 2.0, 50, dtype=torch.float64)
-    sums = rvm_selection.Table(functions, z).sums(y, weight)
+    sums = rvm_selection.FunctionTable(functions, z).sums(y, weight)
     phi, places = functions(z), torch.tensor([3, 0, 11])
     tolerance = 1e-12 if exact or not held else 1e-5
     torch.testing.assert_close(sums.squares, weight @ phi.square(), rtol=tolerance, atol=0)

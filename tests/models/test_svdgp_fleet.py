@@ -11,7 +11,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.models.svdgp import Config, SharedFleet
 from streamgp.models.svdgp.conjugate import Conjugate
-from streamgp.models.svdgp.look import Look, Seen
+from streamgp.models.svdgp.look import FleetLook, Seen
 from streamgp.models.svdgp.stacked_features import NEAR, aligned, features
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference
@@ -235,7 +235,7 @@ def test_windows_that_were_forecast_just_before_are_learned_as_others_are(
 
     seen, recalled = list[bool](), Seen.recalled
 
-    def spy(*args: Any) -> Look | None:
+    def spy(*args: Any) -> FleetLook | None:
         found = recalled(*args)
         seen.append(found is not None)
         return found

@@ -14,7 +14,7 @@ from streamgp.errors import NotPositiveDefinite, UsageError
 from streamgp.evidence.initial import example
 from streamgp.models import svgp
 from streamgp.models.svgp import training as svgp_training
-from streamgp.models.svgp.config import TrainingConfig
+from streamgp.models.svgp.config import SvgpTrainingConfig
 from streamgp.models.svgp.gaussian import GaussianHead
 from streamgp.models.svgp.training import Training
 from streamgp.testing.models import SHAPES, example_windows
@@ -110,7 +110,7 @@ def test_a_step_follows_the_bounds_gradient(monkeypatch: pytest.MonkeyPatch) -> 
             slopes[name][place] = (ends[0] - ends[1]) / 2e-5
     before = {name: value.detach().clone() for name, value in named.items()}
     monkeypatch.setattr(svgp_training, "PRECISION", torch.float64)
-    config = TrainingConfig(rate=1e-6)
+    config = SvgpTrainingConfig(rate=1e-6)
     Training(sparse, head, config).step(x, y, y.new_ones(60), torch.Generator())
     for name, value in named.items():
         clear = slopes[name].abs() > 1e-4

@@ -11,7 +11,7 @@ from torch import Tensor
 from streamgp.kernels import Kernel
 from streamgp.objectives import majoriser
 from streamgp.registry import load
-from streamgp.solvers import Posterior
+from streamgp.solvers import Conditional
 from streamgp.solvers.exact import Config, Exact
 
 
@@ -57,7 +57,7 @@ def dense_row_gradients(at: Problem) -> Tensor:
     return gradient
 
 
-def constant(posterior: Posterior, n: int) -> Tensor:
+def constant(posterior: Conditional, n: int) -> Tensor:
     """Σ_t [ (N/2) log 2πσ_t² + KL₀_t ], what does not depend on the latents.
 
     Args:
@@ -70,7 +70,7 @@ def constant(posterior: Posterior, n: int) -> Tensor:
     return (0.5 * n * (2 * math.pi * posterior.noise).log() + posterior.divergence()).sum()
 
 
-def bound(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:
+def bound(posterior: Conditional, h: Tensor, y: Tensor) -> Tensor:
     """The whole of E, comparable with the NLML of the same rows.
 
     Args:

@@ -17,7 +17,7 @@ from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.kernels import Kernel, Tied
 from streamgp.linalg.blockwise import Blockwise
-from streamgp.objectives.cross_validation import Split, rescale, splits
+from streamgp.objectives.cross_validation import Partition, rescale, splits
 from streamgp.objectives.fold import Fold, Reduced, reduced, solve_from
 from tests.optim.cross_validation_toys import dense
 from tests.properties import examples
@@ -51,7 +51,9 @@ def built(options: Any) -> Tied:
     return Tied(choice.read("kernels", options), torch.zeros(1, dtype=torch.int64))
 
 
-def by_products(kernel: Kernel, noise: Tensor, folds: Sequence[Split], memory: int = 2**20, rank: int = 20) -> Reduced:
+def by_products(
+    kernel: Kernel, noise: Tensor, folds: Sequence[Partition], memory: int = 2**20, rank: int = 20
+) -> Reduced:
     """Summed over folds; z and M of the first."""
     found = [reduced(Fold(kernel, noise, X, Y, one, memory=memory, rank=rank), tolerance=1e-12) for one in folds]
     return found[0]._replace(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from streamgp.features import Features, fourier
 from streamgp.kernels import squared_exponential
-from streamgp.optim.block_rows import Rows
+from streamgp.optim.block_rows import BlockRows
 from streamgp.optim.block_solver import BlockSolver
 
 Array = npt.NDArray[np.float64]
@@ -72,6 +72,6 @@ def solution(features: Features, p: Problem) -> Array:
     return np.stack([np.linalg.solve(*system) for system in systems(features, p)], 1)
 
 
-def started(features: Features, p: Problem, config: dict[str, Any] = EXACT) -> tuple[BlockSolver, Rows]:
+def started(features: Features, p: Problem, config: dict[str, Any] = EXACT) -> tuple[BlockSolver, BlockRows]:
     solver = BlockSolver(features, p.y.shape[1], **config).begin(p.noise)
     return solver, solver.rows(p.x, p.y, p.weight)

@@ -15,7 +15,7 @@ from streamgp import choice
 from streamgp.base import FLOAT
 from streamgp.kernels import Kernel, Tied
 from streamgp.linalg.cholesky import cholesky, solve
-from streamgp.objectives.cross_validation import Split
+from streamgp.objectives.cross_validation import Partition
 
 ONE = torch.zeros(1, dtype=torch.int64)
 SE: Any = {"name": "squared_exponential", "lengthscale": 0.5}
@@ -35,7 +35,7 @@ def drawn(kernel: Tied, n: int, *, noise: float = 0.1, columns: int = 1, seed: i
     return x, root @ torch.randn(n, columns, generator=generator, dtype=FLOAT)
 
 
-def dense(kernel: Kernel, noise: Tensor, x: Tensor, y: Tensor, folds: Sequence[Split]) -> Tensor:
+def dense(kernel: Kernel, noise: Tensor, x: Tensor, y: Tensor, folds: Sequence[Partition]) -> Tensor:
     """() l(θ), summed over the folds, with graph, through Cholesky factors: the oracle.
 
     Args:
@@ -56,7 +56,7 @@ def dense(kernel: Kernel, noise: Tensor, x: Tensor, y: Tensor, folds: Sequence[S
     return total
 
 
-def optimum(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, folds: Sequence[Split]) -> float:
+def optimum(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, folds: Sequence[Partition]) -> float:
     """The least error a value held out, by L-BFGS through dense factors."""
     own, noise = copy.deepcopy(kernel), log_noise.clone().requires_grad_()
     learned = [*own.parameters(), noise]
@@ -76,7 +76,9 @@ def optimum(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, folds: Sequen
     return float(minimize(evaluate, begin, jac=True, method="L-BFGS-B", options=options).fun)
 
 
-def error(kernel: Tied, state: dict[str, Tensor], noise: Tensor, x: Tensor, y: Tensor, folds: Sequence[Split]) -> float:
+def error(
+    kernel: Tied, state: dict[str, Tensor], noise: Tensor, x: Tensor, y: Tensor, folds: Sequence[Partition]
+) -> float:
     """The error a value held out of what was tuned, through dense factors."""
     own = copy.deepcopy(kernel)
     own.load_state_dict(state)

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 from streamgp.kernels.squared_exponential import correlation
-from streamgp.optim.relevance import Kept, Sums, posterior
+from streamgp.optim.relevance import RelevanceSums, Selection, posterior
 
 
 def normal(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def sums_of(phi: Tensor, y: Tensor, weight: Tensor | None = None) -> Sums:
+def sums_of(phi: Tensor, y: Tensor, weight: Tensor | None = None) -> RelevanceSums:
     """From functions (n, m) and targets (n, T)."""
     weight = torch.ones(len(phi), dtype=torch.float64) if weight is None else weight
     gram = phi.T @ (phi * weight[:, None])
-    return Sums(
+    return RelevanceSums(
         gram.diagonal().clone(),
         phi.T @ (y * weight[:, None]),
         weight @ y.square(),
@@ -44,7 +44,7 @@ def covariance(phi: Tensor, precision: Tensor, noise: float) -> np.ndarray:
     return (noise * torch.eye(len(phi), dtype=torch.float64) + (phi / precision) @ phi.T).numpy()
 
 
-def log_evidence(sums: Sums, kept: Kept) -> float:
+def log_evidence(sums: RelevanceSums, kept: Selection) -> float:
     """log p(y | s, σ²) of the average column (Tipping & Faul 2003, equation (5)):
     −½ [n log 2πσ² + log|A| − Σ log s_j + (yᵀy − yᵀΦμ)/σ²].
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from streamgp.base import FLOAT
 from streamgp.errors import NumericalError, UsageError
 from streamgp.optim import admm, cross_validated
-from streamgp.optim.admm import AdmmConfig, Augmented, Run, cv_admm
-from streamgp.optim.cross_validated import Learned, parts
+from streamgp.optim.admm import AdmmConfig, AdmmRun, Augmented, cv_admm
+from streamgp.optim.cross_validated import KernelVector, parts
 from tests.optim.cross_validation_toys import LP, SE, drawn, error, optimum, tied
 
 START = torch.tensor([-1.0], dtype=FLOAT)
@@ -35,7 +35,7 @@ def moving(columns: int = 2, **options: Any) -> Augmented:
     """A fold after three iterations: z off the constraint, λ not 0."""
     kernel, asked = tied(LP, lengthscale=1.0), config(folds=1, **options)
     x, y = drawn(tied(LP), 60, columns=columns)
-    learned = Learned(kernel, START.expand(columns), asked.floor)
+    learned = KernelVector(kernel, START.expand(columns), asked.floor)
     fold = Augmented(learned, x, y, parts(x, asked)[0], 2**20, asked)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(admm, "CG_STEPS", 3)
@@ -69,8 +69,8 @@ def test_z_minimises_the_augmented_lagrangian_given_enough_steps(monkeypatch: py
 def test_hold_out_reaches_the_optimum_and_the_constraint() -> None:
     kernel, asked = tied(SE, lengthscale=1.0), config(folds=1)
     x, y = drawn(tied(SE), 500)
-    run = Run(kernel, START, x, y, asked)
-    found = run.descend(Learned(kernel, START, asked.floor).read(), 400)
+    run = AdmmRun(kernel, START, x, y, asked)
+    found = run.descend(KernelVector(kernel, START, asked.floor).read(), 400)
     loss, _ = run.loss(found.at)
     best = optimum(kernel, START, x, y, parts(x, asked))
     assert found.iterations <= 400 and found.feasibility < 1e-5
@@ -82,7 +82,7 @@ def test_one_step_of_conjugate_gradients_and_duals_of_one_do_not_converge(monkey
     monkeypatch.setattr(admm, "CG_STEPS", 1)
     kernel, asked = tied(SE, lengthscale=1.0), config(folds=1, rank=0)
     x, y = drawn(tied(SE), 200)
-    fold = Augmented(Learned(kernel, START, asked.floor), x, y, parts(x, asked)[0], 2**20, asked)
+    fold = Augmented(KernelVector(kernel, START, asked.floor), x, y, parts(x, asked)[0], 2**20, asked)
     fold.dual += 1.0
     for _ in range(100):
         fold.step(0.1)
@@ -93,8 +93,8 @@ def test_one_step_of_conjugate_gradients_and_duals_of_one_do_not_converge(monkey
 def test_principled_folds_agree_at_the_optimum_of_the_sum() -> None:
     kernel, asked = tied(SE, lengthscale=1.0), config(folds=3, iterations=300)
     x, y = drawn(tied(SE), 150)
-    run = Run(kernel, START, x, y, asked)
-    found = run.descend(Learned(kernel, START, asked.floor).read(), 300)
+    run = AdmmRun(kernel, START, x, y, asked)
+    found = run.descend(KernelVector(kernel, START, asked.floor).read(), 300)
     assert found.apart < 1e-3 and found.feasibility < 1e-3
     assert run.loss(found.at)[0] / optimum(kernel, START, x, y, parts(x, asked)) - 1.0 < 1e-2
 
@@ -102,7 +102,7 @@ def test_principled_folds_agree_at_the_optimum_of_the_sum() -> None:
 def test_naive_folds_are_their_own_runs_and_the_mean_of_logarithms() -> None:
     kernel, asked = tied(SE, lengthscale=1.0), config(folds=2, scheme="naive", iterations=20)
     x, y = drawn(tied(SE), 100)
-    run, start = Run(kernel, START, x, y, asked), Learned(kernel, START, asked.floor).read()
+    run, start = AdmmRun(kernel, START, x, y, asked), KernelVector(kernel, START, asked.floor).read()
     found, alone = run.descend(start, 20), [run.alone(start, split, 20) for split in run.splits]
     assert torch.equal(found.at, torch.stack([one.at for one in alone]).mean(0))
     assert found.apart == pytest.approx(0.5 * float((alone[0].at - alone[1].at).abs().max()))

@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from streamgp.encoders import Bounded, Layout, mlp
+from streamgp.encoders import BoundedEncoder, Layout, mlp
 from streamgp.errors import UsageError
 from streamgp.kernels import squared_exponential
 from streamgp.objectives.evidence import estimate
@@ -227,7 +227,7 @@ def test_an_epoch_with_skipped_steps_is_not_healthy(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("scheme", ["majoriser", "algorithm2", "full"])
 def test_it_trains_the_grid_solver(scheme: str) -> None:
-    net = Bounded(mlp.build(mlp.Config(hidden=8, layers=1, width=1, seed=3), Layout(LAGS, 1)))
+    net = BoundedEncoder(mlp.build(mlp.Config(hidden=8, layers=1, width=1, seed=3), Layout(LAGS, 1)))
     kernel = squared_exponential.build(squared_exponential.Config(lengthscale=0.5), 1)
     z, y = rows(80)
     training = Alternating(net, kiss.build(kiss.Config(), kernel, 1), AlternatingConfig(scheme=scheme, full_steps=4))

@@ -10,13 +10,13 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from streamgp.optim.block_rows import Rows
+from streamgp.optim.block_rows import BlockRows
 from streamgp.optim.block_solver import BlockSolver
 from streamgp.state import gather, scatter
 from tests.optim.block_toys import Problem, everything, features_of, normal, problem, solution, started
 
 
-def put(solver: BlockSolver, rows: Rows, places: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> None:
+def put(solver: BlockSolver, rows: BlockRows, places: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> None:
     rows.replace(places, x, y, weight, solver.mean(x.to(solver.dtype)))
 
 
@@ -76,7 +76,7 @@ def test_places_without_a_row_are_not_drawn_for_a_gram_matrix() -> None:
     torch.testing.assert_close(solver.mu, other.mu, rtol=0, atol=1e-10)
 
 
-def stream(solver: BlockSolver, rows: Rows, step: int) -> None:
+def stream(solver: BlockSolver, rows: BlockRows, step: int) -> None:
     """What a model does with five new rows."""
     places = torch.arange(5) + 5 * (step % 10)
     put(solver, rows, places, normal(5, 2, seed=100 + step), normal(5, 2, seed=200 + step), torch.ones(5).double())

@@ -9,7 +9,7 @@ from torch import Tensor
 from streamgp.base import FLOAT
 from streamgp.objectives import finite_evidence as fe
 from streamgp.optim import finite_head
-from streamgp.optim.finite_head import Estimator, FiniteHead, Held, Scgd
+from streamgp.optim.finite_head import Estimator, FiniteHead, HeldInverse, Scgd
 from tests.optim.finite_toys import estimated_rows, features, head_of, loss, problem, true_rows
 
 N, BATCHES = 2048, (32, 64)
@@ -33,7 +33,7 @@ def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("batch", BATCHES)
 def test_the_inverse_is_the_truth_over_a_partition(batch: int) -> None:
     phi, head = features(N, 24), FiniteHead(24, 1)
-    method = Held()
+    method = HeldInverse()
     method.begin(fe.statistics([(phi, phi[:, :1])]), head)
     found = estimated_rows(method, phi, head, batch)
     assert error(found, true_rows(phi, fe.ridge(head.noise.detach()))) < 1e-10
@@ -96,7 +96,7 @@ def test_estimates_at_the_inverse_average_to_the_gradient_of_l(columns: int) -> 
     leaf = phi.clone().requires_grad_()
     value = loss(fe.statistics([(leaf, y)]), head.weights, head.noise) / 48
     expected = torch.autograd.grad(value, [leaf, head.weights, head.log_noise])
-    method = Held()
+    method = HeldInverse()
     method.begin(fe.statistics([(phi, y)]), head)
     parts = torch.randperm(48, generator=torch.Generator().manual_seed(0)).split(8)
     found = [method.estimate(phi[rows], y[rows], head, 48) for rows in parts]
@@ -109,7 +109,7 @@ def test_estimates_at_the_inverse_average_to_the_gradient_of_l(columns: int) -> 
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9 * float(theirs.abs().max()))
 
 
-@pytest.mark.parametrize("method", [Scgd(0.1), Held()])
+@pytest.mark.parametrize("method", [Scgd(0.1), HeldInverse()])
 def test_float32_features_give_float32_rows(method: Estimator) -> None:
     phi, y, head, data = problem(16, 4, 1)
     method.begin(data, head)

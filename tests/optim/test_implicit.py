@@ -12,8 +12,8 @@ from streamgp.base import FLOAT
 from streamgp.errors import NumericalError, UsageError
 from streamgp.kernels import Tied
 from streamgp.optim import implicit
-from streamgp.optim.cross_validated import Learned, parts
-from streamgp.optim.implicit import ImplicitConfig, Problem, cv_implicit
+from streamgp.optim.cross_validated import KernelVector, parts
+from streamgp.optim.implicit import CrossValidatedProblem, ImplicitConfig, cv_implicit
 from tests.optim.cross_validation_toys import LP, ONE, SE, drawn, error, optimum, tied
 
 START = torch.tensor([-1.0], dtype=FLOAT)
@@ -49,7 +49,7 @@ def test_gradient_and_value_are_those_of_one_function(monkeypatch: pytest.Monkey
     monkeypatch.setattr(implicit, "CG_STEPS", 1000)
     kernel = tied(LP, lengthscale=1.0)
     x, y = drawn(tied(LP), 60, columns=2)
-    problem = Problem(kernel, START.expand(2), x, y, config())
+    problem = CrossValidatedProblem(kernel, START.expand(2), x, y, config())
     at = problem.learned.read()
     value, slope = problem(at)
     direction = torch.randn(len(at), generator=torch.Generator().manual_seed(0), dtype=FLOAT)
@@ -120,7 +120,7 @@ def test_little_memory_changes_little() -> None:
 
 def test_the_vector_is_what_was_given_within_bounds() -> None:
     kernel = Tied(tied(SE).config, ONE)
-    learned = Learned(kernel, torch.tensor([-30.0, 1.0], dtype=FLOAT), 1e-4)
+    learned = KernelVector(kernel, torch.tensor([-30.0, 1.0], dtype=FLOAT), 1e-4)
     assert learned.noise.tolist() == pytest.approx([1e-4, torch.tensor(1.0).exp().item()])
     learned.write(torch.full((4,), 1e3, dtype=FLOAT))
     assert learned.read().tolist() == pytest.approx([20.0] * 4)

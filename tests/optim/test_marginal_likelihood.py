@@ -15,7 +15,7 @@ from streamgp import choice
 from streamgp.base import FLOAT
 from streamgp.errors import NumericalError
 from streamgp.kernels import Tied
-from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, Problem, maximise
+from streamgp.optim.marginal_likelihood import LikelihoodProblem, MarginalLikelihoodConfig, maximise
 from streamgp.optim.starts import centres, draw_start
 from tests.words import naming
 
@@ -52,7 +52,7 @@ def dense(kernel: Tied, noise: Tensor, x: Tensor, y: Tensor) -> float:
 @pytest.mark.parametrize("noise", ["own", "shared"])
 @pytest.mark.parametrize("options", ["squared_exponential", "sum", {"name": "product", "parts": ["matern", "linear"]}])
 def test_value_and_gradient(options: Any, noise: str) -> None:
-    problem = Problem(tied(options), 2, X, Y, config(noise=noise, prior=1.5))
+    problem = LikelihoodProblem(tied(options), 2, X, Y, config(noise=noise, prior=1.5))
     packed = problem.pack(dict(problem.kernel.named_parameters()), START)
     packed = packed + 0.1 * torch.arange(len(packed), dtype=FLOAT)
     loss, gradient = problem(packed)
@@ -148,17 +148,17 @@ def test_the_noise_stays_above_its_floor_and_the_prior_holds_lengthscales() -> N
 
 
 def test_failures_are_told_and_are_not_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, right = tied("squared_exponential"), Problem.__call__
-    begins = Problem(first, 2, X, Y, config()).pack(dict(first.named_parameters()), START)
+    first, right = tied("squared_exponential"), LikelihoodProblem.__call__
+    begins = LikelihoodProblem(first, 2, X, Y, config()).pack(dict(first.named_parameters()), START)
 
-    def fail(self: Problem, packed: Tensor) -> tuple[float, Tensor]:
+    def fail(self: LikelihoodProblem, packed: Tensor) -> tuple[float, Tensor]:
         loss, gradient = right(self, packed)
         if packed.equal(begins):
             self.failure = "no factor"
             return 1e10, torch.zeros_like(gradient)
         return loss, gradient
 
-    monkeypatch.setattr(Problem, "__call__", fail)
+    monkeypatch.setattr(LikelihoodProblem, "__call__", fail)
     found = maximise(first, START, X, Y, config(restarts=1))
     assert found.failures == ("start 0: no factor",) and math.isfinite(found.loss)
     huge = torch.full_like(Y, torch.inf)

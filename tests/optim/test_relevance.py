@@ -33,7 +33,7 @@ def evidence(phi: Tensor, y: Tensor, precision: Tensor, noise: float = NOISE) ->
 
 def test_the_evidence_is_a_normal_density_in_row_space() -> None:
     phi, y, s = case()
-    kept = r.Kept(torch.tensor([0, 3, 7]), s[:3], NOISE, 0)
+    kept = r.Selection(torch.tensor([0, 3, 7]), s[:3], NOISE, 0)
     assert log_evidence(sums_of(phi, y), kept) == pytest.approx(evidence(phi[:, [0, 3, 7]], y, s[:3]), rel=1e-10)
 
 
@@ -43,7 +43,7 @@ def test_a_row_of_weight_two_is_two_rows() -> None:
     weight[4] = 2.0
     twice = torch.cat((torch.arange(N), torch.tensor([4])))
     one, other = sums_of(phi, y, weight), sums_of(phi[twice], y[twice])
-    kept = r.Kept(torch.arange(M), s, NOISE, 0)
+    kept = r.Selection(torch.arange(M), s, NOISE, 0)
     assert log_evidence(one, kept) == pytest.approx(log_evidence(other, kept), rel=1e-12)
 
 

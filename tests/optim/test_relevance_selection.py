@@ -11,13 +11,13 @@ from streamgp.optim.relevance import batched, sequential, settle
 from tests.optim.relevance_toys import log_evidence, normal, sinc, sums_of
 
 
-def select(solver: str, sums: r.Sums, most: int = 500, noise: float = 0.1) -> r.Kept:
+def select(solver: str, sums: r.RelevanceSums, most: int = 500, noise: float = 0.1) -> r.Selection:
     if solver == "sequential":
         return sequential(sums, noise, most, steps=600)
     return batched(sums, noise, most, add=100, rounds=30)
 
 
-def error(phi: Tensor, truth: Tensor, sums: r.Sums, kept: r.Kept) -> float:
+def error(phi: Tensor, truth: Tensor, sums: r.RelevanceSums, kept: r.Selection) -> float:
     gram = sums.columns(kept.places)[kept.places]
     found = r.posterior(gram, sums.moment[kept.places], sums.total, kept.precision, kept.noise)
     return float((phi[:, kept.places] @ found.mean - truth).square().mean().sqrt())
@@ -117,7 +117,7 @@ def test_functions_on_equal_rows_are_survived(solver: str) -> None:
 def test_settling_leaves_out_what_a_selection_does_not_need() -> None:
     phi, y, truth = sinc(300, seed=4)
     sums = sums_of(phi, y)
-    everything = r.Kept(torch.arange(0, 300, 2), torch.ones(150, dtype=torch.float64), 0.5, 7)
+    everything = r.Selection(torch.arange(0, 300, 2), torch.ones(150, dtype=torch.float64), 0.5, 7)
     kept = settle(sums, everything)
     assert len(kept.places) <= 30 and kept.rounds == 7 and set(kept.places.tolist()) <= set(range(0, 300, 2))
     assert log_evidence(sums, kept) > log_evidence(sums, everything)

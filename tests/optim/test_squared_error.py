@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from streamgp.encoders import Layout, mlp
-from streamgp.optim.squared_error import Head, SquaredError, SquaredErrorConfig
+from streamgp.optim.squared_error import LinearHead, SquaredError, SquaredErrorConfig
 from tests.optim.toys import LAGS, no_encoder, parameters, rows, same
 
 NAN = float("nan")
@@ -28,16 +28,16 @@ def seeded() -> torch.Generator:
 
 def test_the_seed_alone_decides_the_head() -> None:
     torch.manual_seed(1)
-    first = Head(5, 3, seed=7)
+    first = LinearHead(5, 3, seed=7)
     torch.manual_seed(2)
-    assert same(parameters(first), parameters(Head(5, 3, seed=7)))
-    assert not same(parameters(first), parameters(Head(5, 3, seed=8)))
+    assert same(parameters(first), parameters(LinearHead(5, 3, seed=7)))
+    assert not same(parameters(first), parameters(LinearHead(5, 3, seed=8)))
 
 
 def test_a_head_regresses_as_least_squares_do() -> None:
     random = torch.Generator().manual_seed(5)
     h, y = (torch.randn(40, width, generator=random, dtype=torch.float64) for width in (3, 2))
-    head = Head(3, 2, seed=0)
+    head = LinearHead(3, 2, seed=0)
     head.regress(h, y)
     wanted = np.linalg.lstsq(np.column_stack([h, np.ones(40)]), y.numpy(), rcond=None)[0]
     np.testing.assert_allclose(head.weight.detach().T, wanted[:3], rtol=1e-6, atol=1e-8)

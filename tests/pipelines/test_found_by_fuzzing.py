@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamgp.errors import DataError, UsageError
-from streamgp_data.protobuf import Schema
+from streamgp_data.protobuf import ProtobufSchema
 from streamgp_data.reading import workbook
 from streamgp_data.reading.cells import FAULT
 from streamgp_data.reading.columnar import plain
@@ -179,7 +179,7 @@ def test_a_schema_names_no_module() -> None:
     files = descriptor_pb2.FileDescriptorSet()
     files.file.add(name="a.proto", dependency=["google/protobuf/compiler.proto"])
     with pytest.raises(ValueError, match="is not in it") as raised:
-        Schema(files.SerializeToString())
+        ProtobufSchema(files.SerializeToString())
     assert not isinstance(raised.value, UsageError)
 
 

@@ -147,11 +147,11 @@ def test_the_first_file_may_have_no_values(tmp_path: Path) -> None:
 
 
 def test_frames_are_in_the_units_of_the_table() -> None:
-    from streamgp_pipelines.memory import Reader
+    from streamgp_pipelines.memory import FrameReader
 
     field: list[pa.Field[Any]] = [pa.field("ds", pa.string()), pa.field("p", pa.float64(), metadata={"unit": "kW"})]
     first = pa.table({"ds": ["2024-01-01", "2024-01-02"], "p": [1.5, 2.0]}, schema=pa.schema(field))
-    reader = Reader(first)
+    reader = FrameReader(first)
     later = pl.DataFrame({"ds": ["2024-01-03"], "p": [3.0]}).to_arrow()
     assert reader.read(later.cast(pa.schema([("ds", pa.string()), ("p", pa.float64())])))["p"].to_pylist() == [3.0]
     watts = pa.schema([field[0], pa.field("p", pa.float64(), metadata={"unit": "W"})])

@@ -17,7 +17,7 @@ from streamgp.errors import UsageError
 from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_pipelines import compare
 from streamgp_pipelines.comparing.compare import Comparison
-from streamgp_pipelines.comparing.peers.columns import Columns
+from streamgp_pipelines.comparing.peers.columns import PeerColumns
 from streamgp_pipelines.comparing.peers.ridge import solved
 from streamgp_pipelines.comparing.peers.trees import Config
 from tests.needs import needs
@@ -102,7 +102,7 @@ def test_columns_of_trees_are_what_they_are_called() -> None:
     spec = WindowSpec(targets=("y",), known=("k",), lags=4, horizon=3, season=5, seasons=(5,))
     windows = Windows(spec)
     asks = windows.push(pa.record_batch({"y": y, "k": k}))[0]
-    columns, which = Columns(windows.shape), len(asks.origin) - 1
+    columns, which = PeerColumns(windows.shape), len(asks.origin) - 1
     at = int(asks.origin[which])
     found = columns.rows(asks.x, np.array([which]), np.array([2]))  # three steps ahead
     assert_allclose(found.last, [[y[at]]])

@@ -84,7 +84,7 @@ def test_a_sample_of_all_windows_has_the_bits_of_none(tmp_path: Path) -> None:
     assert digest(tmp_path / "one") == digest(tmp_path / "other") and one["rmse"] == other["rmse"]
 
 
-def in_memory(source: Any, rest: sampled.Rest, block: sampled.Block, way: sampled.Learned) -> Any:
+def in_memory(source: Any, rest: sampled.UnsampledWindows, block: sampled.TableBlock, way: sampled.Learned) -> Any:
     """The sums of all windows of a block as tensors."""
     parts = list(sampled.windows_of(source, rest, block))
     if not parts:  # rows that are held out
@@ -133,7 +133,7 @@ def test_sums_are_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     own, half = Sum(), torch.full((2,), 0.5)
     monkeypatch.setattr(sampled, "block_totals", totals)
-    rest: Any = sampled.Rest(None, None, (3.0, 4.0))  # type: ignore[arg-type]
+    rest: Any = sampled.UnsampledWindows(None, None, (3.0, 4.0))  # type: ignore[arg-type]
     sampled.WithRest(None, rest, lambda: None)(own, absorb, (torch.zeros(2, 1), torch.ones(2, 1), half), 1)  # type: ignore[arg-type, return-value]
     assert own.total.item() == 8.0
     assert added((torch.ones(()),), own.sums())[0].item() == 9.0

@@ -39,7 +39,7 @@ def solver(columns: int, dims: int = 2) -> exact.Exact:
     return built
 
 
-def learned(built: exact.Exact, h: Tensor, y: Tensor) -> exact.Data:
+def learned(built: exact.Exact, h: Tensor, y: Tensor) -> exact.DenseRows:
     data = built.data()
     data.add(h, y)
     return data

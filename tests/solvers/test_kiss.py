@@ -34,7 +34,7 @@ def solver(kernel: Kernel, columns: int, **options: Any) -> kiss.Kiss:
     return built
 
 
-def learned(built: kiss.Kiss, h: Tensor, y: Tensor) -> kiss.Data:
+def learned(built: kiss.Kiss, h: Tensor, y: Tensor) -> kiss.GridSums:
     data = built.data()
     data.add(h, y)
     return data

@@ -15,7 +15,7 @@ from streamgp_data.reading.quotes import Ints, Rest, form, quoted, record_ends, 
 csv.field_size_limit(1 << 30)  # of the process, and 128 KB otherwise; the length of a line is limited before
 
 
-class Split(NamedTuple):
+class SplitRecords(NamedTuple):
     """The R records of a block that are not blank.
 
     Attributes:
@@ -33,7 +33,7 @@ class Split(NamedTuple):
     faults: dict[int, str]
 
 
-def split_records(data: bytes, separator: str, width: int, trailing: bool = False) -> Split:
+def split_records(data: bytes, separator: str, width: int, trailing: bool = False) -> SplitRecords:
     """The records of a block; blank lines are none.
 
     Args:
@@ -67,7 +67,7 @@ def split_records(data: bytes, separator: str, width: int, trailing: bool = Fals
             elif trailing and len(row) == width + 1 and not row[-1].strip():
                 row.pop()
         cells = [row or [] for row in rows]
-        return Split(starts, ends, ends, np.array([len(row) for row in cells], np.int64), cells, faults)
+        return SplitRecords(starts, ends, ends, np.array([len(row) for row in cells], np.int64), cells, faults)
     marks: Ints = np.flatnonzero(text == ord(mark))
     if b'"' in data:
         marks = marks[~quoted(data, marks)]
@@ -79,11 +79,13 @@ def split_records(data: bytes, separator: str, width: int, trailing: bool = Fals
             [widths[i] == width + 1 and not data[last[i] + 1 : ends[i]].strip() for i in range(len(ends))]
         )
         widths = widths - nothing
-        return Split(starts, ends, np.where(nothing, last, ends), widths, None, faults)
-    return Split(starts, ends, ends, widths, None, faults)
+        return SplitRecords(starts, ends, np.where(nothing, last, ends), widths, None, faults)
+    return SplitRecords(starts, ends, ends, widths, None, faults)
 
 
-def split_cells(data: bytes, split: Split, names: list[str], separator: str) -> tuple[pl.DataFrame, list[str | None]]:
+def split_cells(
+    data: bytes, split: SplitRecords, names: list[str], separator: str
+) -> tuple[pl.DataFrame, list[str | None]]:
     """The cells of every record as text, null where the record is ragged, and the faults of the ragged ones."""
     width = len(names)
     whole = split.widths == width
@@ -154,7 +156,7 @@ def _lone_returns(text: NDArray[np.uint8], data: bytes, starts: Ints, ends: Ints
     return {int(row): fault("ragged", "", "a lone carriage return in the line") for row in place[within]}
 
 
-def _parse(data: bytes, split: Split, whole: NDArray[Any], names: list[str], separator: str) -> pl.DataFrame:
+def _parse(data: bytes, split: SplitRecords, whole: NDArray[Any], names: list[str], separator: str) -> pl.DataFrame:
     """The whole records' cells; by polars, or one by one where it does not see the same records."""
     schema = dict.fromkeys(names, pl.String())
     if not whole.any():

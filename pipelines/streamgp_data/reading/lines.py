@@ -10,10 +10,10 @@ import pyarrow as pa
 from streamgp.base import Chunk, Offset
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.cells import with_bookkeeping
-from streamgp_data.reading.records import Block, Records, Stopped
+from streamgp_data.reading.records import RecordBlock, Records, Stopped
 
 
-class Lines(ABC):
+class TextLines(ABC):
     """What text formats share as a Source.
 
     Attributes:
@@ -39,7 +39,7 @@ class Lines(ABC):
         """The lines, from the first."""
 
     @abstractmethod
-    def _parse(self, block: Block) -> pa.RecordBatch:
+    def _parse(self, block: RecordBlock) -> pa.RecordBatch:
         """The rows of whole lines."""
 
     @property
@@ -80,4 +80,4 @@ class Lines(ABC):
             records.close()
         if found is None:
             return None
-        return Chunk(self._parse(Block(found.text, found.before.lines + 1, found.before)), found.before.offset())
+        return Chunk(self._parse(RecordBlock(found.text, found.before.lines + 1, found.before)), found.before.offset())

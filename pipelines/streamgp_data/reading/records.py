@@ -44,7 +44,7 @@ class Stopped(NamedTuple):
     inode: int
 
 
-class Block(NamedTuple):
+class RecordBlock(NamedTuple):
     """Whole records, UTF-8 or an 8-bit encoding.
 
     Attributes:
@@ -62,7 +62,7 @@ class Torn(NamedTuple):
     """A last line that was taken without its newline and has grown since.
 
     Attributes:
-        before: the position before it. text: its bytes as they were taken, of an encoding as in a `Block`.
+        before: the position before it. text: its bytes as they were taken, of an encoding as in a `RecordBlock`.
     """
 
     before: Position
@@ -157,7 +157,7 @@ class Records:
         self._return(mark, tail)
         return Torn(self.position, tail)
 
-    def blocks(self, final: bool) -> Iterator[Block]:
+    def blocks(self, final: bool) -> Iterator[RecordBlock]:
         """Blocks of whole records. Without `final`, a last line without newline is left, and `waiting` set."""
         while True:
             size = self._cut(final)
@@ -165,7 +165,7 @@ class Records:
                 piece, self._pending = self._pending[:size], self._pending[size:]
                 line = self._lines + 1
                 self._take(piece)
-                yield Block(piece, line, self.position)
+                yield RecordBlock(piece, line, self.position)
             elif self._too_long():
                 block = self._long(final)
                 if block is None:
@@ -314,7 +314,7 @@ class Records:
         limit = self._longest
         return len(self._pending) > limit and self._pending.find(b"\n", 0, limit + 1) < 0
 
-    def _long(self, final: bool) -> Block | None:
+    def _long(self, final: bool) -> RecordBlock | None:
         """A line beyond the limit, read in pieces; None, and all as before, where it has not ended."""
         mark = self._here()
         kept, size = b"", 0
@@ -326,7 +326,7 @@ class Records:
             kept += piece[: KEPT - len(kept)]
             self._take(piece)
             if end or (self._ended and final):
-                return Block(kept.rstrip(b"\r\n"), mark.position.lines + 1, self.position, size)
+                return RecordBlock(kept.rstrip(b"\r\n"), mark.position.lines + 1, self.position, size)
             if self._ended:
                 self._return(mark, b"")
                 self.waiting = True
@@ -334,7 +334,7 @@ class Records:
             self._more(BLOCK)
 
 
-def too_long(block: Block, limit: int) -> str:
+def too_long(block: RecordBlock, limit: int) -> str:
     """What is wrong with a line beyond the limit."""
     return fault(
         "too long", "", f"{block.long:,} bytes, --max-line is {limit:,}; the first {len(block.data):,} are kept"

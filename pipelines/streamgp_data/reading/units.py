@@ -25,7 +25,7 @@ _WITH_UNIT = re.compile(_BEHIND)
 _FORM = re.compile(r"([A-Za-zμΩ]+)(.*)", re.DOTALL)
 
 
-class Units(NamedTuple):
+class UnitConversion(NamedTuple):
     """How the numbers of a source become those of a table's columns.
 
     Attributes:
@@ -37,7 +37,7 @@ class Units(NamedTuple):
     unknown: Mapping[str, str] = MappingProxyType({})
 
 
-NO_UNITS = Units()
+NO_UNITS = UnitConversion()
 """There are none, or they are the table's."""
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamgp import errors
 from streamgp_data.reading.process import end_in, limit_memory, patience, started
-from streamgp_data.recordings.recording import Block, Lost, Wanted
+from streamgp_data.recordings.recording import Lost, SignalBlock, Wanted
 
 if TYPE_CHECKING:
     from streamgp.base import Json
@@ -44,7 +44,7 @@ class Apart:
         self._words = (module, name, path, json.dumps(options or {}), *patterns)
         self._patience = patience(path)
 
-    def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
+    def blocks(self, wanted: Wanted) -> Iterator[SignalBlock | Lost]:
         """As the recording's own.
 
         Raises:
@@ -72,7 +72,7 @@ class Apart:
                         break
                     found = np.frombuffer(numbers, np.int64).reshape(shape)
                     values = zip(report["names"], found[1:].view(np.float64), strict=True)
-                    yield Block(found[0], {name: row for name, row in values if wanted(name)})
+                    yield SignalBlock(found[0], {name: row for name, row in values if wanted(name)})
             finally:
                 process.kill()
         raise ValueError("the library that reads it died, or was ended because it said nothing any more")

@@ -19,7 +19,7 @@ from streamgp_data.reading.bytes import Position, digest
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, fault
 from streamgp_data.reading.columnar import ROWS, Columnar, spooled
 from streamgp_data.recordings.joining import join
-from streamgp_data.recordings.recording import Lost, Options, Recording, Times, Wanted
+from streamgp_data.recordings.recording import Lost, Recording, RecordingOptions, Times, Wanted
 from streamgp_data.recordings.samples import Samples
 
 CELLS = 1 << 22
@@ -68,7 +68,7 @@ class Joined(Columnar):
     )
 
     def __init__(
-        self, uri: str, config: Options, reader: Callable[[str], Recording], also: tuple[Path, ...] = ()
+        self, uri: str, config: RecordingOptions, reader: Callable[[str], Recording], also: tuple[Path, ...] = ()
     ) -> None:
         self._config, self._reader, self._also = config, reader, also
         self._lost: list[Lost] = []

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamgp_data.recordings.recording import NEVER, WIDEST, Block, Lost, Wanted, needs, tidy
+from streamgp_data.recordings.recording import NEVER, WIDEST, Lost, SignalBlock, Wanted, needs, tidy
 
 _1980 = 315_532_800
 
@@ -27,7 +27,7 @@ class Mdf:
         self._path = path
         self._asammdf = needs("asammdf", "mdf")
 
-    def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
+    def blocks(self, wanted: Wanted) -> Iterator[SignalBlock | Lost]:
         """The channels, group by group."""
         seen: set[str] = set()
         with self._asammdf.MDF(self._path) as file:
@@ -53,7 +53,7 @@ class Mdf:
                     else:
                         yield found
 
-    def _channel(self, file: Any, group: int, at: int, name: str, start: int) -> Block | str:
+    def _channel(self, file: Any, group: int, at: int, name: str, start: int) -> SignalBlock | str:
         """The samples of a channel, or why there are none."""
         one = file.get(group=group, index=at)
         if one.samples.dtype.kind not in "iufb":  # texts of a table of conversion: its numbers
@@ -72,7 +72,7 @@ class Mdf:
         if one.unit:
             self.units |= dict.fromkeys(names, str(one.unit))
         table = values.reshape(len(values), -1).astype(np.float64)
-        return Block(times, {column: table[:, at] for at, column in enumerate(names)})
+        return SignalBlock(times, {column: table[:, at] for at, column in enumerate(names)})
 
 
 def _check_size(group: Any) -> None:

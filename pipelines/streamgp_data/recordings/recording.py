@@ -26,7 +26,7 @@ WIDEST = 64
 """Elements of an array that become a signal each; a longer one (an image, a scan) is left out."""
 
 
-class Options(BaseModel):
+class RecordingOptions(BaseModel):
     """How signals become rows; the options of every format of recordings.
 
     Attributes:
@@ -52,7 +52,7 @@ class Options(BaseModel):
         return (*self.signals, self.clock) if self.signals and self.clock else self.signals
 
 
-class Block(NamedTuple):
+class SignalBlock(NamedTuple):
     """Samples of signals that share their times. times: (N,) nanoseconds, of 1970 or of a start of their own.
     values: signal -> (N,)."""
 
@@ -82,7 +82,7 @@ class Recording(Protocol):
     left_out: dict[str, str]
     place: str
 
-    def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
+    def blocks(self, wanted: Wanted) -> Iterator[SignalBlock | Lost]:
         """The samples of the wanted signals; the times of one signal mostly ascend."""
 
 
@@ -141,7 +141,7 @@ def leaves(value: Any, name: str, out: dict[str, str] | None = None) -> Iterator
         out[name] = f"an array of more than {WIDEST} elements"
 
 
-class Message(NamedTuple):
+class TopicSample(NamedTuple):
     """What a topic says at a time (ns): signals with the names of columns."""
 
     topic: str
@@ -149,7 +149,7 @@ class Message(NamedTuple):
     signals: Mapping[str, float]
 
 
-def decoded(topic: str, time: int, decode: Callable[[], Any], recording: Recording) -> Message | Lost:
+def decoded(topic: str, time: int, decode: Callable[[], Any], recording: Recording) -> TopicSample | Lost:
     """The message of `topic` at `time` (ns) whose fields `decode` gives; or that it cannot be read.
 
     Example:
@@ -162,10 +162,10 @@ def decoded(topic: str, time: int, decode: Callable[[], Any], recording: Recordi
         signals = {tidy(key): value for key, value in leaves(decode(), name, recording.left_out)}
     except Exception as error:  # RecursionError, and whatever the decoders raise
         return Lost("unparsable", name, f"{recording.place}: {type(error).__name__} {error}"[:300])
-    return Message(topic, time, signals)
+    return TopicSample(topic, time, signals)
 
 
-def gathered(messages: Iterator[Message | Lost], wanted: Wanted) -> Iterator[Block | Lost]:
+def gathered(messages: Iterator[TopicSample | Lost], wanted: Wanted) -> Iterator[SignalBlock | Lost]:
     """Messages as blocks: those of a topic wait until there are about BLOCK samples, or its signals change. What came
     before an error is given before it is raised.
 
@@ -176,12 +176,12 @@ def gathered(messages: Iterator[Message | Lost], wanted: Wanted) -> Iterator[Blo
     """
     waiting: dict[str, tuple[tuple[str, ...], list[int], list[list[float]]]] = {}
 
-    def block(topic: str) -> Iterator[Block]:
+    def block(topic: str) -> Iterator[SignalBlock]:
         names, times, values = waiting.pop(topic, ((), [], []))
         kept = [at for at, name in enumerate(names) if wanted(name)]
         if kept:
             table = np.array(values, np.float64)
-            yield Block(np.array(times, np.int64), {names[at]: table[:, at] for at in kept})
+            yield SignalBlock(np.array(times, np.int64), {names[at]: table[:, at] for at in kept})
 
     try:
         for message in messages:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgp.errors import DataError
-from streamgp_data.recordings.recording import NEVER, Block, Times, Values
+from streamgp_data.recordings.recording import NEVER, SignalBlock, Times, Values
 
 LEAST = 1 << 30
 """Bytes that samples may take in any case."""
@@ -61,7 +61,7 @@ class Samples:
         self._limit = LEAST + RATIO * size
         self._map: NDArray[np.int64] = np.zeros(0, np.int64)
 
-    def add(self, block: Block) -> int:
+    def add(self, block: SignalBlock) -> int:
         """Append a block; how many of its samples have no usable time, and are left out.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamgp.errors import DataError, UsageError
-from streamgp_data.recordings.recording import BLOCK, WIDEST, Block, Lost, Times, Values, Wanted, tidy
+from streamgp_data.recordings.recording import BLOCK, WIDEST, Lost, SignalBlock, Times, Values, Wanted, tidy
 
 _TIME = re.compile(r"(?:^|_)(?:t|time|times|timestamp|timestamps|stamp|ts|clock)(?:_(?:ns|us|ms|s))?$", re.IGNORECASE)
 _SCALES = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1, "seconds": 10**9, "sec": 10**9, "second": 10**9}
@@ -84,7 +84,7 @@ class Tree:
         if interval == SECONDS:
             self._interval = None if self._times else 10**9
 
-    def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
+    def blocks(self, wanted: Wanted) -> Iterator[SignalBlock | Lost]:
         """The arrays of one time together, in slices.
 
         Raises:
@@ -169,7 +169,7 @@ class Tree:
 
     def _sliced(
         self, time: Leaf | None, counts: tuple[int, int], parts: list[tuple[Leaf, int, list[str]]], wanted: Wanted
-    ) -> Iterator[Block]:
+    ) -> Iterator[SignalBlock]:
         scale, zero = counts
         step = max(1024, (16 * BLOCK) // sum(len(names) for _, _, names in parts))
         length = parts[0][0].length if time is None else time.length
@@ -183,7 +183,7 @@ class Tree:
                 self.place = f"{leaf.name}, value {start + 1}"
                 values = _slice(leaf, axis, start, step).astype(np.float64)
                 found |= {name: values[:, at] for at, name in enumerate(names) if wanted(name)}
-            yield Block(times, found)
+            yield SignalBlock(times, found)
 
     def _scale(self, time: Leaf) -> tuple[int, int]:
         """Nanoseconds of one unit of a time, and of its zero since 1970.

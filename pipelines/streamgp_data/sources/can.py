@@ -13,7 +13,16 @@ from typing import Any
 
 from streamgp.errors import DataError, UsageError
 from streamgp_data.recordings.joined import Joined
-from streamgp_data.recordings.recording import Block, Lost, Message, Options, Wanted, gathered, needs, tidy
+from streamgp_data.recordings.recording import (
+    Lost,
+    RecordingOptions,
+    SignalBlock,
+    TopicSample,
+    Wanted,
+    gathered,
+    needs,
+    tidy,
+)
 
 SUFFIXES = (".log", ".asc", ".blf")
 _LONGEST = 1 << 16
@@ -25,7 +34,7 @@ _HEADER = re.compile(
 )
 
 
-class Config(Options):
+class Config(RecordingOptions):
     """dbc: file that says what is in the frames: .dbc, .kcd, .arxml, .sym. final: the last line is whole."""
 
     dbc: Path | None = None
@@ -42,10 +51,10 @@ def build(config: Config, uri: str) -> Joined:
     if config.dbc is None and not config.look:
         raise UsageError(f"{uri}: the frames of a CAN bus need a database of their signals", hint="--dbc FILE.dbc")
     also = () if config.dbc is None else (config.dbc,)
-    return Joined(uri, config, partial(Log, config=config, uri=uri), also)
+    return Joined(uri, config, partial(CanLog, config=config, uri=uri), also)
 
 
-class Log:
+class CanLog:
     """A Recording over one log. A signal is called bus.message.signal; without a database, bus.frame stands for every
     frame, and its values are the length in bytes."""
 
@@ -58,11 +67,11 @@ class Log:
         self._messages = None if config.dbc is None else _messages(config.dbc)
         self._named: set[str] = set()
 
-    def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
+    def blocks(self, wanted: Wanted) -> Iterator[SignalBlock | Lost]:
         """The signals of the frames, in the order of the log."""
         return gathered(self._decoded(), wanted)
 
-    def _decoded(self) -> Iterator[Message | Lost]:
+    def _decoded(self) -> Iterator[TopicSample | Lost]:
         with open(self._path, "rb") as file:
             blf = file.read(4) == b"LOGG"
         out = Counter[str]()
@@ -79,14 +88,14 @@ class Log:
         finally:
             self.left_out |= {what: f"{count:,}" for what, count in out.items() if count}
 
-    def _signals(self, frame: Any) -> Message | Lost | None:
+    def _signals(self, frame: Any) -> TopicSample | Lost | None:
         """What a frame says; None where the database has no such message."""
         time, key = round(frame.timestamp * 1e6) * 1000, frame.arbitration_id
         bus = f"can{frame.channel}" if isinstance(frame.channel, int) else tidy(str(frame.channel or "can"))
         if self._messages is None:
             name = f"{bus}.{key:0{8 if frame.is_extended_id else 3}X}"
             self.units[name] = "bytes"
-            return Message(name, time, {name: float(len(frame.data))})
+            return TopicSample(name, time, {name: float(len(frame.data))})
         message = self._messages.get((key, frame.is_extended_id))
         if message is None:
             return None
@@ -99,7 +108,7 @@ class Log:
         if name not in self._named:
             self._named.add(name)
             self.units |= {f"{name}.{tidy(one.name)}": one.unit for one in message.signals if one.unit}
-        return Message(f"{name} {len(signals)}", time, signals)
+        return TopicSample(f"{name} {len(signals)}", time, signals)
 
     def _text(self, out: Counter[str]) -> Iterator[Any]:
         """Frames of a text log, line by line: a line that cannot be read is lost, and no other."""

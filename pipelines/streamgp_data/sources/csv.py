@@ -45,9 +45,9 @@ from streamgp_data.reading.dialect import (
 )
 from streamgp_data.reading.doubts import few_numbers, points_of_thousands, text_of_numbers
 from streamgp_data.reading.header import MOST, given_names, header_below, header_names, seems_in
-from streamgp_data.reading.lines import Lines
+from streamgp_data.reading.lines import TextLines
 from streamgp_data.reading.quotes import Ints, header_end
-from streamgp_data.reading.records import LONGEST, Block, Records, Stopped, blank, count, too_long
+from streamgp_data.reading.records import LONGEST, RecordBlock, Records, Stopped, blank, count, too_long
 from streamgp_data.reading.signs import reject_other_formats
 from streamgp_data.reading.units import power, unit_of, without_unit
 
@@ -95,7 +95,7 @@ def build(config: Config, uri: str) -> Csv:
     return Csv(config, uri)
 
 
-class Csv(Lines):
+class Csv(TextLines):
     """A Source over one text file.
 
     Attributes:
@@ -163,7 +163,7 @@ class Csv(Lines):
     def _utf16(self) -> str | None:
         return self.dialect.encoding if self.dialect.encoding.startswith("utf-16") else None
 
-    def _parse(self, block: Block) -> pa.RecordBatch:
+    def _parse(self, block: RecordBlock) -> pa.RecordBatch:
         encoding = "utf-8" if self.dialect.encoding.startswith("utf-16") else self.dialect.encoding
         data, line = block.data, block.line
         if line == 1 and not self._above:

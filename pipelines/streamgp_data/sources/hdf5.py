@@ -9,13 +9,13 @@ from importlib.util import find_spec
 
 from streamgp_data.recordings.apart import Apart
 from streamgp_data.recordings.joined import Joined
-from streamgp_data.recordings.recording import Options, missing
+from streamgp_data.recordings.recording import RecordingOptions, missing
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")
 SIGNS = {b"\x89HDF": "an HDF5 file"}
 
 
-class Config(Options):
+class Config(RecordingOptions):
     """time: the vector of times, by name. time_format: what its numbers count: epoch-s, elapsed-ms, ... interval:
     nanoseconds between samples, whose number is their time; SECONDS (tree.py): a second, where none has times."""
 

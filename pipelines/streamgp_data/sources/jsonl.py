@@ -37,8 +37,8 @@ from streamgp_data.reading.cells import (
 )
 from streamgp_data.reading.columnar import retype
 from streamgp_data.reading.dialect import SAMPLE, looks_like_numbers
-from streamgp_data.reading.lines import Lines
-from streamgp_data.reading.records import LONGEST, Block, Records, Stopped, blank, count, too_long
+from streamgp_data.reading.lines import TextLines
+from streamgp_data.reading.records import LONGEST, RecordBlock, Records, Stopped, blank, count, too_long
 from streamgp_data.reading.signs import reject_other_formats
 
 SUFFIXES = (".jsonl", ".ndjson")
@@ -70,7 +70,7 @@ def build(config: Config, uri: str) -> Jsonl:
     return Jsonl(config, uri)
 
 
-class Jsonl(Lines):
+class Jsonl(TextLines):
     """A Source over one JSON Lines file.
 
     Attributes:
@@ -119,7 +119,7 @@ class Jsonl(Lines):
             return self._records
         return Records(open_bytes(self.uri)[0], self.uri, longest=self._config.max_line)
 
-    def _parse(self, block: Block) -> pa.RecordBatch:
+    def _parse(self, block: RecordBlock) -> pa.RecordBatch:
         if block.long:
             text = block.data.decode("utf-8", "backslashreplace")
             return unreadable(self.schema, block.line, too_long(block, self._config.max_line), text)
@@ -128,7 +128,7 @@ class Jsonl(Lines):
         plain = self._plain(block)
         return self._careful(block) if plain is None else plain
 
-    def _plain(self, block: Block) -> pa.RecordBatch | None:
+    def _plain(self, block: RecordBlock) -> pa.RecordBatch | None:
         """The fast way, or None where the block needs the careful one."""
         if not _is_text(block.data):  # Arrow takes any bytes
             return None
@@ -152,7 +152,7 @@ class Jsonl(Lines):
         nothing = pa.nulls(rows, pa.string())
         return pa.record_batch([*columns, lines, nothing, nothing], schema=self.schema)
 
-    def _careful(self, block: Block) -> pa.RecordBatch:
+    def _careful(self, block: RecordBlock) -> pa.RecordBatch:
         texts: list[str | None] = []
         lines: list[int] = []
         faults: list[str | None] = []

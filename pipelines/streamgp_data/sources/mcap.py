@@ -8,9 +8,18 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from streamgp_data.protobuf import Schema, tree
+from streamgp_data.protobuf import ProtobufSchema, tree
 from streamgp_data.recordings.joined import Joined
-from streamgp_data.recordings.recording import Block, Lost, Message, Options, Wanted, decoded, gathered, needs
+from streamgp_data.recordings.recording import (
+    Lost,
+    RecordingOptions,
+    SignalBlock,
+    TopicSample,
+    Wanted,
+    decoded,
+    gathered,
+    needs,
+)
 from streamgp_data.recordings.ros import Types
 
 SUFFIXES = (".mcap",)
@@ -21,7 +30,7 @@ _PACKED, _LEAST = 200, 1 << 30
 """All chunks together may become so many times as large as the file, and so many bytes more."""
 
 
-class Config(Options):
+class Config(RecordingOptions):
     """As of every recording."""
 
 
@@ -46,13 +55,13 @@ class Mcap:
         self._types = Types()
         self._schemas: dict[int, Any] = {}
         self._channels: dict[int, Any] = {}
-        self._protobuf: dict[int, tuple[Schema, Any]] = {}
+        self._protobuf: dict[int, tuple[ProtobufSchema, Any]] = {}
 
-    def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
+    def blocks(self, wanted: Wanted) -> Iterator[SignalBlock | Lost]:
         """The messages, in the order of the file."""
         return gathered(self._messages(), wanted)
 
-    def _messages(self) -> Iterator[Message | Lost]:
+    def _messages(self) -> Iterator[TopicSample | Lost]:
         records, count = needs("mcap.records", "mcap"), 0
         for record in self._records():
             if isinstance(record, records.Schema):
@@ -89,7 +98,7 @@ class Mcap:
             return
         if way == "protobuf" and schema is not None and schema.encoding == "protobuf":
             try:
-                types = Schema(schema.data)
+                types = ProtobufSchema(schema.data)
                 self._protobuf[channel.id] = types, types.message(schema.name)
             except ValueError as error:
                 self.left_out[channel.topic] = f"its schema: {error}"
@@ -101,7 +110,7 @@ class Mcap:
         if (reason := self._types.define(schema.name, text, schema.encoding == "ros2idl")) is not None:
             self.left_out[channel.topic] = reason
 
-    def _message(self, message: Any) -> Message | Lost:
+    def _message(self, message: Any) -> TopicSample | Lost:
         channel = self._channels[message.channel_id]
         return decoded(channel.topic, message.log_time, lambda: self._fields(channel, message.data), self)
 

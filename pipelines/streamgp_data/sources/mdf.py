@@ -7,14 +7,14 @@ from importlib.util import find_spec
 
 from streamgp_data.recordings.apart import Apart
 from streamgp_data.recordings.joined import Joined
-from streamgp_data.recordings.recording import Options, missing
+from streamgp_data.recordings.recording import RecordingOptions, missing
 
 SUFFIXES = (".mf4", ".mdf", ".mf3")
 SIGNS = {b"MDF ": "an MDF recording"}
 _READER = "streamgp_data.recordings.mdf"
 
 
-class Config(Options):
+class Config(RecordingOptions):
     """As of every recording."""
 
 

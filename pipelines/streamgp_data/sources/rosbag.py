@@ -12,7 +12,16 @@ from urllib.parse import quote
 
 from streamgp.errors import DataError
 from streamgp_data.recordings.joined import Joined
-from streamgp_data.recordings.recording import Block, Lost, Message, Options, Wanted, decoded, gathered, needs
+from streamgp_data.recordings.recording import (
+    Lost,
+    RecordingOptions,
+    SignalBlock,
+    TopicSample,
+    Wanted,
+    decoded,
+    gathered,
+    needs,
+)
 from streamgp_data.recordings.ros import Types
 
 SUFFIXES = (".bag", ".db3")
@@ -23,7 +32,7 @@ _PACKED, _LEAST = 200, 1 << 30
 """All chunks together may become so many times as large as the file, and so many bytes more."""
 
 
-class Config(Options):
+class Config(RecordingOptions):
     """As of every recording."""
 
 
@@ -52,11 +61,11 @@ class Bag:
         self._first = head.startswith(b"#ROSBAG")
         self._raw = self._ros1(path) if self._first else self._ros2(path)
 
-    def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
+    def blocks(self, wanted: Wanted) -> Iterator[SignalBlock | Lost]:
         """The messages; of ROS 1 in the order of time, of ROS 2 in that of the file."""
         return gathered(self._messages(), wanted)
 
-    def _messages(self) -> Iterator[Message | Lost]:
+    def _messages(self) -> Iterator[TopicSample | Lost]:
         for count, (topic, kind, time, raw) in enumerate(self._raw, 1):
             self.place = f"message {count:,}"
             if topic not in self.left_out:

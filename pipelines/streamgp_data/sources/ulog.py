@@ -11,13 +11,13 @@ from contextlib import redirect_stdout
 import numpy as np
 
 from streamgp_data.recordings.joined import Joined
-from streamgp_data.recordings.recording import NEVER, Block, Lost, Options, Wanted, needs, tidy
+from streamgp_data.recordings.recording import NEVER, Lost, RecordingOptions, SignalBlock, Wanted, needs, tidy
 
 SUFFIXES = (".ulg", ".ulog")
 SIGNS = {b"ULog": "a ULog recording"}
 
 
-class Config(Options):
+class Config(RecordingOptions):
     """As of every recording."""
 
 
@@ -28,10 +28,10 @@ def build(config: Config, uri: str) -> Joined:
         DataError: there is no such file, it is damaged, or has no signals.
         UsageError: pyulog is not installed, or an option does not fit.
     """
-    return Joined(uri, config, Log)
+    return Joined(uri, config, ULog)
 
 
-class Log:
+class ULog:
     """A Recording over one log. Signals are called topic.field, of a second sensor topic.1.field."""
 
     def __init__(self, path: str) -> None:
@@ -41,7 +41,7 @@ class Log:
         self._path = path
         self._pyulog = needs("pyulog", "ulog")
 
-    def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
+    def blocks(self, wanted: Wanted) -> Iterator[SignalBlock | Lost]:
         """The topics, one after the other.
 
         Raises:
@@ -54,7 +54,7 @@ class Log:
             times = np.minimum(topic.data["timestamp"], NEVER // 1000).astype(np.int64) * 1000
             fields = {tidy(f"{name}.{key.replace('[', '.').replace(']', '')}"): key for key in topic.data}
             chosen = {column: key for column, key in fields.items() if key != "timestamp" and wanted(column)}
-            yield Block(times, {column: topic.data[key].astype(np.float64) for column, key in chosen.items()})
+            yield SignalBlock(times, {column: topic.data[key].astype(np.float64) for column, key in chosen.items()})
         for dropout in log.dropouts:
             yield Lost("dropout", "", f"{dropout.duration} ms of the log were not written, at {dropout.timestamp} us")
         if log.file_corruption:

@@ -38,7 +38,7 @@ from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.train import Draw, train
 
 if TYPE_CHECKING:
-    from streamgp_pipelines.comparing.peers.peer import Options
+    from streamgp_pipelines.comparing.peers.peer import PeerOptions
 
 _STANDS_IN = "persistence"
 """The model whose settings a peer's run is opened with."""
@@ -163,7 +163,7 @@ def _cell(
     below: Callable[[Path, str], Tracker],
     draw: Draw | None,
     name: str,
-    cell: tuple[TrainConfig, tuple[str, Options] | None],
+    cell: tuple[TrainConfig, tuple[str, PeerOptions] | None],
     progress: Callable[[Progress], None],
 ) -> dict[str, Any]:
     """One model on the stream: the summary of its run, and `cpu_seconds`. A run that was killed goes on."""
@@ -188,7 +188,7 @@ class _Plan:
     measured against, the targets, the rows in a block of the bootstrap, and the CPU seconds that went into a model."""
 
     runs: dict[str, TrainConfig]
-    peers: dict[str, tuple[str, Options]]
+    peers: dict[str, tuple[str, PeerOptions]]
     against: str
     targets: tuple[str, ...]
     block: int
@@ -206,7 +206,7 @@ def _plan(config: CompareConfig) -> _Plan:
         lags = config.lags if config.lags is not None else int(table.meta.time is not None)
         against = naive if lags else next(iter(models))
     models.setdefault(against, (against, {}))
-    peers: dict[str, tuple[str, Options]] = {}
+    peers: dict[str, tuple[str, PeerOptions]] = {}
     for name, (model, options) in models.items():
         if model in PEERS:
             if not _online(config):

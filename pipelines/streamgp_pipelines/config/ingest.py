@@ -12,8 +12,8 @@ from streamgp_pipelines.config.settings import (
     Checkpoint,
     File,
     Flag,
+    HelpPanel,
     Names,
-    Panel,
     Seconds,
     Settings,
     TableUri,
@@ -21,25 +21,25 @@ from streamgp_pipelines.config.settings import (
 
 Signals = Annotated[
     Names,
-    Flag(Panel.RECORDINGS),
+    Flag(HelpPanel.RECORDINGS),
     Field(description="Signals that become columns, such as 'imu.*,speed'; default: all (streamgp describe FILE)"),
 ]
 Dbc = Annotated[
     File | None,
-    Flag(Panel.RECORDINGS),
+    Flag(HelpPanel.RECORDINGS),
     Field(description="Messages and signals of a CAN log, such as cars.dbc"),
 ]
 Salvage = Annotated[
-    bool, Flag(Panel.RECORDINGS), Field(description="Of a damaged recording, take what comes before the damage")
+    bool, Flag(HelpPanel.RECORDINGS), Field(description="Of a damaged recording, take what comes before the damage")
 ]
 Sheet = Annotated[
     str | None,
-    Flag(Panel.TEXT, "NAME"),
+    Flag(HelpPanel.TEXT, "NAME"),
     Field(description="Sheet of an Excel workbook; default: the only one with rows"),
 ]
 HeaderRow = Annotated[
     int | None,
-    Flag(Panel.TEXT, "ROW"),
+    Flag(HelpPanel.TEXT, "ROW"),
     Field(
         ge=1,
         description="Row of the column names in a CSV or a workbook, from 1: what is above it is skipped; default: the "
@@ -48,7 +48,7 @@ HeaderRow = Annotated[
 ]
 Columns = Annotated[
     Names,
-    Flag(Panel.TEXT),
+    Flag(HelpPanel.TEXT),
     Field(
         description="Columns of a CSV without a header, from left to right, also of messages in CSV; default: the "
         "first line names them"
@@ -56,12 +56,12 @@ Columns = Annotated[
 ]
 NoHeader = Annotated[
     bool,
-    Flag(Panel.TEXT),
+    Flag(HelpPanel.TEXT),
     Field(description="A CSV without a header: its columns are column_1, column_2, ... unless --columns names them"),
 ]
 Format = Annotated[
     str | None,
-    Flag(Panel.TEXT, "FORMAT"),
+    Flag(HelpPanel.TEXT, "FORMAT"),
     Field(
         description="csv, jsonl, parquet, hdf5, mcap, can ...; default: by the suffix. Of messages json, csv, arrow, "
         "msgpack, avro or protobuf; default: json"
@@ -94,25 +94,25 @@ MetricsAt = Annotated[
 class MessageSettings(Settings):
     """How messages are read, of every command that takes them."""
 
-    unit: Annotated[Names, Flag(Panel.MESSAGES, "COL=UNIT")] = Field(
+    unit: Annotated[Names, Flag(HelpPanel.MESSAGES, "COL=UNIT")] = Field(
         (),
         description="Unit of the numbers of a column that do not say theirs, such as power=kW, where the table's have "
         "one; default: none",
     )
 
-    columns: Annotated[Names, Flag(Panel.MESSAGES)] = Field(
+    columns: Annotated[Names, Flag(HelpPanel.MESSAGES)] = Field(
         (), description="Columns of messages in CSV without a header; default: the first line of each"
     )
-    topic: Annotated[str | None, Flag(Panel.MESSAGES, "COL")] = Field(
+    topic: Annotated[str | None, Flag(HelpPanel.MESSAGES, "COL")] = Field(
         None, description="Column for the topic of a message, which --series can name; default: none"
     )
-    message_schema: Annotated[File | None, Flag(Panel.MESSAGES, name="--schema")] = Field(
+    message_schema: Annotated[File | None, Flag(HelpPanel.MESSAGES, name="--schema")] = Field(
         None, description="Schema of --format avro (JSON) or protobuf (a descriptor set of protoc); default: none"
     )
-    message: Annotated[str | None, Flag(Panel.MESSAGES, "NAME")] = Field(
+    message: Annotated[str | None, Flag(HelpPanel.MESSAGES, "NAME")] = Field(
         None, description="Type of a message of --format protobuf, such as plant.Meter; default: the only one"
     )
-    linger: Annotated[float, Flag(Panel.MESSAGES, "SECONDS")] = Field(
+    linger: Annotated[float, Flag(HelpPanel.MESSAGES, "SECONDS")] = Field(
         0.2, ge=0, le=60, description="How long a message may wait for others, which are committed with it"
     )
 
@@ -120,12 +120,12 @@ class MessageSettings(Settings):
 class FromBroker(MessageSettings):
     """Messages into the table that a command learns."""
 
-    source: Annotated[str | None, Flag(Panel.MESSAGES, "URL")] = Field(
+    source: Annotated[str | None, Flag(HelpPanel.MESSAGES, "URL")] = Field(
         None,
         description="Take the messages of a broker into the table as streamgp ingest does, and learn them; "
         "default: the table alone",
     )
-    format: Annotated[str | None, Flag(Panel.MESSAGES, "FORMAT")] = Field(
+    format: Annotated[str | None, Flag(HelpPanel.MESSAGES, "FORMAT")] = Field(
         None, description="Of messages: json, csv, arrow, msgpack, avro or protobuf; default: json"
     )
 
@@ -151,77 +151,77 @@ class IngestConfig(MessageSettings):
     source: Annotated[tuple[str, ...], Flag(argument=True)] = Field(
         description="Files, directories, globs, - for standard input, or the URL of a broker"
     )
-    table: Annotated[TableUri, Flag(Panel.TABLE)] = Field(description="Directory of the table; made when missing")
-    time: Annotated[str | None, Flag(Panel.TABLE, "COL|row")] = Field(
+    table: Annotated[TableUri, Flag(HelpPanel.TABLE)] = Field(description="Directory of the table; made when missing")
+    time: Annotated[str | None, Flag(HelpPanel.TABLE, "COL|row")] = Field(
         None,
         description="Time column, or row for rows without an order; Date,Time for a date and a time of day, or the "
         "number of a period, in two columns; default: ds, or the only time column",
     )
-    series: Annotated[str | None, Flag(Panel.TABLE, "COL")] = Field(
+    series: Annotated[str | None, Flag(HelpPanel.TABLE, "COL")] = Field(
         None, description="Column that names the series; default: unique_id, else a single series"
     )
-    unit: Annotated[Names, Flag(Panel.TABLE, "COL=UNIT")] = Field(
+    unit: Annotated[Names, Flag(HelpPanel.TABLE, "COL=UNIT")] = Field(
         (),
         description="Unit of a column whose numbers do not say theirs, such as power=kW; of a new table the one that "
         "the column has; default: as in the header, or behind the numbers",
     )
-    melt: Annotated[Names, Flag(Panel.TABLE)] = Field(
+    melt: Annotated[Names, Flag(HelpPanel.TABLE)] = Field(
         (),
         description="Columns that are a series each, such as 'zone_*': the table has their names in the column of "
         "--series and their values in y; default: none",
     )
-    time_format: Annotated[str | None, Flag(Panel.TABLE, "FORMAT")] = Field(
+    time_format: Annotated[str | None, Flag(HelpPanel.TABLE, "FORMAT")] = Field(
         None,
         description="iso, epoch-s, -ms, -us, -ns, elapsed-s ..., step, excel (days of a workbook), or such as "
         "'%d.%m.%Y %H:%M'; default: detected",
     )
-    timezone: Annotated[str | None, Flag(Panel.TABLE, "ZONE")] = Field(
+    timezone: Annotated[str | None, Flag(HelpPanel.TABLE, "ZONE")] = Field(
         None,
         description="Time zone of times without an offset: an IANA name or +10:00; default: none. A repeated hour is "
         "first the earlier instant, then the later one; a skipped hour goes to the quarantine",
     )
-    every: Annotated[str | None, Flag(Panel.TABLE, "INTERVAL")] = Field(
+    every: Annotated[str | None, Flag(HelpPanel.TABLE, "INTERVAL")] = Field(
         None, description="Interval between rows, such as 30m; never resamples; default: none"
     )
-    tolerance: Annotated[str | None, Flag(Panel.TABLE, "INTERVAL")] = Field(
+    tolerance: Annotated[str | None, Flag(HelpPanel.TABLE, "INTERVAL")] = Field(
         None,
         description="For a clock that jitters or drifts: a row this far from the next tick of its clock is on the "
         "grid, and within half an interval in any case; default: intervals are counted from the first row",
     )
-    lateness: Annotated[str | None, Flag(Panel.TABLE, "INTERVAL")] = Field(
+    lateness: Annotated[str | None, Flag(HelpPanel.TABLE, "INTERVAL")] = Field(
         None,
         description="How long after newer rows a row may still come: rows are learned in the order of their times once "
         "one is there that is so much newer; a series that is further behind goes by its own rows; given with the "
         "first rows; default: in the order in which they come",
     )
-    duplicates: Annotated[Literal["first", "last", "mean", "quarantine"] | None, Flag(Panel.TABLE)] = Field(
+    duplicates: Annotated[Literal["first", "last", "mean", "quarantine"] | None, Flag(HelpPanel.TABLE)] = Field(
         None,
         description="Of rows of one series and time with other values: the first is read and the others go to the "
         "quarantine; or all are kept, and read is the last, the mean, or (quarantine) none, that is a row without "
         "values; given with the first rows; default: first",
     )
-    max_ahead: Annotated[Seconds | None, Flag(Panel.TABLE)] = Field(
+    max_ahead: Annotated[Seconds | None, Flag(HelpPanel.TABLE)] = Field(
         None,
         ge=0,
         allow_inf_nan=False,
         description="How far the time of a row may be ahead of now and of the table, such as 1d; rows further ahead go "
         "to the quarantine; default: any",
     )
-    max_series: Annotated[int | None, Flag(Panel.TABLE, "COUNT")] = Field(
+    max_series: Annotated[int | None, Flag(HelpPanel.TABLE, "COUNT")] = Field(
         None, ge=1, description="Most series of the table; rows of further ones go to the quarantine; default: any"
     )
     signals: Signals = ()
-    clock: Annotated[str | None, Flag(Panel.RECORDINGS, "SIGNAL|INTERVAL")] = Field(
+    clock: Annotated[str | None, Flag(HelpPanel.RECORDINGS, "SIGNAL|INTERVAL")] = Field(
         None,
         description="Signal whose samples are the rows, or the interval between rows, such as 10ms; default: the "
         "signal of most samples",
     )
-    join: Annotated[Literal["last", "nearest", "interpolate"] | None, Flag(Panel.RECORDINGS)] = Field(
+    join: Annotated[Literal["last", "nearest", "interpolate"] | None, Flag(HelpPanel.RECORDINGS)] = Field(
         None,
         description="Value of a signal at a row: its last sample, its nearest, or linear between both neighbours; the "
         "last two look ahead; default: last",
     )
-    max_age: Annotated[str | None, Flag(Panel.RECORDINGS, "INTERVAL")] = Field(
+    max_age: Annotated[str | None, Flag(HelpPanel.RECORDINGS, "INTERVAL")] = Field(
         None,
         description="How far a sample may be from the row that it is used for; beyond, the value is missing; "
         "default: any",
@@ -233,59 +233,59 @@ class IngestConfig(MessageSettings):
     header_row: HeaderRow = None
     columns: Columns = ()
     no_header: NoHeader = False
-    separator: Annotated[str | None, Flag(Panel.TEXT, "SIGN")] = Field(
+    separator: Annotated[str | None, Flag(HelpPanel.TEXT, "SIGN")] = Field(
         None, description="Field separator; default: detected"
     )
-    decimal: Annotated[str | None, Flag(Panel.TEXT, ".|,")] = Field(
+    decimal: Annotated[str | None, Flag(HelpPanel.TEXT, ".|,")] = Field(
         None,
         pattern=r"^[.,]$",
         description="Decimal sign; the other one then groups thousands; default: detected where cells are clear",
     )
-    thousands: Annotated[str | None, Flag(Panel.TEXT, "SIGN")] = Field(
+    thousands: Annotated[str | None, Flag(HelpPanel.TEXT, "SIGN")] = Field(
         None, description="Thousands separator; default: detected where cells are like 1,234.5 or 1,234,567"
     )
-    encoding: Annotated[str | None, Flag(Panel.TEXT, "NAME")] = Field(
+    encoding: Annotated[str | None, Flag(HelpPanel.TEXT, "NAME")] = Field(
         None, description="Text encoding, such as utf-8 or latin-1; default: detected"
     )
-    null: Annotated[tuple[str, ...], Flag(Panel.TEXT, "TEXT")] = Field(
+    null: Annotated[tuple[str, ...], Flag(HelpPanel.TEXT, "TEXT")] = Field(
         (), description="Text of a missing value, repeatable; default: empty, NA, N/A, NaN, null, None"
     )
-    max_line: Annotated[Bytes, Flag(Panel.TEXT)] = Field(
+    max_line: Annotated[Bytes, Flag(HelpPanel.TEXT)] = Field(
         16_000_000,
         ge=1024,
         le=1 << 30,
         description="Longest line to read, such as 64MB; a longer one goes to the quarantine, truncated",
     )
-    as_name: Annotated[str | None, Flag(Panel.PROCESSING, "NAME", name="--as")] = Field(
+    as_name: Annotated[str | None, Flag(HelpPanel.PROCESSING, "NAME", name="--as")] = Field(
         None, description="Identify the source by this name instead of its path"
     )
-    final: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+    final: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False,
         description="The files are complete: read a last line without a newline, which may be half a line",
     )
-    repair: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+    repair: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False, description="If half a line was ingested: replace its row by the whole line"
     )
-    sort: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+    sort: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False, description="Sort the new rows of a source by time, in memory"
     )
-    follow: Annotated[Follow, Flag(Panel.PROCESSING)] = False
-    keep_going: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+    follow: Annotated[Follow, Flag(HelpPanel.PROCESSING)] = False
+    keep_going: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False,
         description="End with 0 also where more than half of the rows went to the quarantine; default: with 3. The "
         "rows are in the table and in the quarantine either way",
     )
-    durable: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+    durable: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False, description="Have every commit on the disk before it counts: a power cut loses nothing that was reported"
     )
-    poll: Annotated[float, Flag(Panel.PROCESSING, "SECONDS")] = Field(
+    poll: Annotated[float, Flag(HelpPanel.PROCESSING, "SECONDS")] = Field(
         1.0,
         gt=0,
         description="Seconds between two checks with --follow; without it messages of a broker end when none comes "
         "for as long",
     )
-    metrics: Annotated[MetricsAt, Flag(Panel.PROCESSING, "HOST:PORT")] = None
-    dry_run: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+    metrics: Annotated[MetricsAt, Flag(HelpPanel.PROCESSING, "HOST:PORT")] = None
+    dry_run: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False, description="Print what would be done, write nothing"
     )
 
@@ -312,10 +312,10 @@ class DescribeConfig(Settings):
     signals: Signals = ()
     dbc: Dbc = None
     salvage: Salvage = False
-    time: Annotated[str | None, Flag(Panel.RECORDINGS, "NAME")] = Field(
+    time: Annotated[str | None, Flag(HelpPanel.RECORDINGS, "NAME")] = Field(
         None, description="Vector of times, where it cannot be known, or Date,Time of two columns; default: by its name"
     )
-    time_format: Annotated[str | None, Flag(Panel.RECORDINGS, "FORMAT")] = Field(
+    time_format: Annotated[str | None, Flag(HelpPanel.RECORDINGS, "FORMAT")] = Field(
         None, description="What its numbers count: epoch-s, elapsed-ms ...; default: by unit and size"
     )
     format: Format = None

@@ -7,26 +7,28 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from streamgp_pipelines.config.settings import Checkpoint, Directory, Flag, Panel, Settings, TableUri
+from streamgp_pipelines.config.settings import Checkpoint, Directory, Flag, HelpPanel, Settings, TableUri
 
 
 class ReportConfig(Settings):
     """`streamgp report`: of a run or of a comparison."""
 
-    checkpoint: Annotated[Checkpoint | None, Flag(Panel.REPORT)] = Field(
+    checkpoint: Annotated[Checkpoint | None, Flag(HelpPanel.REPORT)] = Field(
         None, description="Checkpoint of a training run"
     )
-    comparison: Annotated[Directory | None, Flag(Panel.REPORT)] = Field(
+    comparison: Annotated[Directory | None, Flag(HelpPanel.REPORT)] = Field(
         None, description="In its place the --directory of streamgp compare"
     )
-    table: Annotated[TableUri | None, Flag(Panel.REPORT)] = Field(
+    table: Annotated[TableUri | None, Flag(HelpPanel.REPORT)] = Field(
         None, description="Table of the training; default: where the training has read it"
     )
-    strict: Annotated[bool, Flag(Panel.REPORT)] = Field(
+    strict: Annotated[bool, Flag(HelpPanel.REPORT)] = Field(
         False, description="Fail if the newest checkpoint is damaged, instead of using the one before"
     )
-    output: Annotated[Path, Flag(Panel.OUTPUT, "FILE.html")] = Field(Path("report.html"), description="Page to write")
-    tracking_uri: Annotated[str | None, Flag(Panel.OUTPUT, "URI|none")] = Field(
+    output: Annotated[Path, Flag(HelpPanel.OUTPUT, "FILE.html")] = Field(
+        Path("report.html"), description="Page to write"
+    )
+    tracking_uri: Annotated[str | None, Flag(HelpPanel.OUTPUT, "URI|none")] = Field(
         None, description="MLflow store whose run gets the page as an artifact, or none; default: that of the run"
     )
 

@@ -20,12 +20,12 @@ from streamgp_pipelines.config.settings import (
     Engine,
     File,
     Flag,
+    HelpPanel,
     Late,
     Levels,
     MaxMemory,
     Names,
     OnAlarm,
-    Panel,
     Part,
     Parts,
     Past,
@@ -49,53 +49,55 @@ class DataConfig(Settings):
     Shared by `train` and `tune`. Rows and steps are table rows.
     """
 
-    table: Annotated[TableUri, Flag(Panel.DATA)] = Field(description="Table that ingest made")
-    target: Annotated[Names, Flag(Panel.DATA)] = Field((), description="Target columns, a,b or repeated; default: y")
-    inputs: Annotated[Names, Flag(Panel.DATA)] = Field(
+    table: Annotated[TableUri, Flag(HelpPanel.DATA)] = Field(description="Table that ingest made")
+    target: Annotated[Names, Flag(HelpPanel.DATA)] = Field(
+        (), description="Target columns, a,b or repeated; default: y"
+    )
+    inputs: Annotated[Names, Flag(HelpPanel.DATA)] = Field(
         (), description="Columns whose past values are inputs: names or patterns such as 'a,b*'; default: none"
     )
-    known: Annotated[Names, Flag(Panel.DATA)] = Field(
+    known: Annotated[Names, Flag(HelpPanel.DATA)] = Field(
         (), description="Inputs whose future values are known; here they are read from the table"
     )
-    calendar: Annotated[bool, Flag(Panel.DATA)] = Field(
+    calendar: Annotated[bool, Flag(HelpPanel.DATA)] = Field(
         False, description="Add hour, weekday and day of the year as inputs"
     )
-    lags: Annotated[int | None, Flag(Panel.DATA)] = Field(
+    lags: Annotated[int | None, Flag(HelpPanel.DATA)] = Field(
         None,
         ge=0,
         le=LARGEST,
         description="Past rows in a window; default: the shortest season, at most 96, or 24 for nets and finite_rkhs; "
         "24 without one; 0 (regression) for a table without times",
     )
-    horizon: Annotated[int, Flag(Panel.DATA)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
-    season: Annotated[Seasons, Flag(Panel.DATA)] = Field(
+    horizon: Annotated[int, Flag(HelpPanel.DATA)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
+    season: Annotated[Seasons, Flag(HelpPanel.DATA)] = Field(
         (),
         description="Rows in each season: 48,336 for the day and the week of half hours; auto takes the day and the "
         "week of a table with a clock, whatever its values are, else those that describe shows; default: none",
     )
-    gaps: Annotated[Literal["reset", "fill"], Flag(Panel.DATA)] = Field(
+    gaps: Annotated[Literal["reset", "fill"], Flag(HelpPanel.DATA)] = Field(
         "fill",
         description="Where a window lacks values: fill takes those of the last known season, and widens the bands; "
         "reset skips the window",
     )
-    sentinel: Annotated[Sentinels, Flag(Panel.DATA)] = Field(
+    sentinel: Annotated[Sentinels, Flag(HelpPanel.DATA)] = Field(
         (),
         description="Values that stand for a missing one in targets and inputs, -999,9999 or repeated; others, and "
         "sensors that are dead, are found by what they do: none switches that off",
     )
-    late: Annotated[Late, Flag(Panel.DATA)] = "skip"
-    test_column: Annotated[str | None, Flag(Panel.TEST, "COL")] = Field(
+    late: Annotated[Late, Flag(HelpPanel.DATA)] = "skip"
+    test_column: Annotated[str | None, Flag(HelpPanel.TEST, "COL")] = Field(
         None, description="Test rows are those where this column is not 0: they are not learned"
     )
-    test_tail: Annotated[float | None, Flag(Panel.TEST)] = Field(
+    test_tail: Annotated[float | None, Flag(HelpPanel.TEST)] = Field(
         None, gt=0, lt=1, description="Test rows are this fraction of the rows, at the end, such as 0.2"
     )
-    test_blocks: Annotated[int | None, Flag(Panel.TEST, "COUNT")] = Field(
+    test_blocks: Annotated[int | None, Flag(HelpPanel.TEST, "COUNT")] = Field(
         None, ge=1, le=LARGEST, description="Take --test-tail from so many equal parts of the table; default: 1"
     )
-    experiment: Annotated[str, Flag(Panel.RUN, "NAME")] = Field("streamgp", description="MLflow experiment")
-    tracking_uri: Annotated[TrackingUri, Flag(Panel.RUN)] = None
-    max_memory: Annotated[MaxMemory, Flag(Panel.RUN)] = None
+    experiment: Annotated[str, Flag(HelpPanel.RUN, "NAME")] = Field("streamgp", description="MLflow experiment")
+    tracking_uri: Annotated[TrackingUri, Flag(HelpPanel.RUN)] = None
+    max_memory: Annotated[MaxMemory, Flag(HelpPanel.RUN)] = None
     engine: Engine = "local"
     workers: Workers = None
     address: Address = None
@@ -131,54 +133,55 @@ def micro_batch(seasons: tuple[int, ...] | Literal["auto"]) -> int:
 class RunConfig(DataConfig):
     """What is forecast of a stream, and how it is read. Shared by `train` and `compare`."""
 
-    level: Annotated[Levels, Flag(Panel.DISTRIBUTION)] = (80.0, 90.0, 95.0)
-    quantiles: Annotated[Quantiles, Flag(Panel.DISTRIBUTION)] = ()
-    point: Annotated[Literal["mean", "median"], Flag(Panel.DISTRIBUTION)] = Field(
+    level: Annotated[Levels, Flag(HelpPanel.DISTRIBUTION)] = (80.0, 90.0, 95.0)
+    quantiles: Annotated[Quantiles, Flag(HelpPanel.DISTRIBUTION)] = ()
+    point: Annotated[Literal["mean", "median"], Flag(HelpPanel.DISTRIBUTION)] = Field(
         "mean", description="Point forecast: mean of the model, or median of the calibrated distribution"
     )
     lower: Annotated[
-        Annotated[float, Field(allow_inf_nan=False)] | Literal["none"] | None, Flag(Panel.DISTRIBUTION, "VALUE|none")
+        Annotated[float, Field(allow_inf_nan=False)] | Literal["none"] | None,
+        Flag(HelpPanel.DISTRIBUTION, "VALUE|none"),
     ] = Field(
         None,
         description="Lower bound of the targets: no forecast is below it; default: 0 where targets never are below and "
         "often exactly 0; none: no bound",
     )
-    upper: Annotated[float | None, Flag(Panel.DISTRIBUTION)] = Field(
+    upper: Annotated[float | None, Flag(HelpPanel.DISTRIBUTION)] = Field(
         None, allow_inf_nan=False, description="Upper bound of the targets; default: none"
     )
-    transform: Annotated[Names, Flag(Panel.DISTRIBUTION, "KIND")] = Field(
+    transform: Annotated[Names, Flag(HelpPanel.DISTRIBUTION, "KIND")] = Field(
         ("none",),
         description="Learn log of the target (above --lower, or 0), logit (between --lower and --upper) or the target "
         "itself (none), or what the warm-up suggests (auto); TARGET=KIND,... for each of several",
     )
-    seed: Annotated[Seed, Flag(Panel.MODEL)] = 0
-    device: Annotated[Device, Flag(Panel.MODEL)] = "auto"
-    warmup: Annotated[int | None, Flag(Panel.ONLINE, "ROWS")] = Field(
+    seed: Annotated[Seed, Flag(HelpPanel.MODEL)] = 0
+    device: Annotated[Device, Flag(HelpPanel.MODEL)] = "auto"
+    warmup: Annotated[int | None, Flag(HelpPanel.ONLINE, "ROWS")] = Field(
         None,
         ge=0,
         le=LARGEST,
         description="First rows of the table, fitted in batch and not scored; default: three seasons of a series, or "
         "500 windows, at most a fifth of the table",
     )
-    batch: Annotated[int, Flag(Panel.ONLINE, "ROWS")] = Field(
+    batch: Annotated[int, Flag(HelpPanel.ONLINE, "ROWS")] = Field(
         default_factory=lambda given: micro_batch(given.get("season", ())),
         ge=1,
         le=LARGEST,
         description="Rows of a micro-batch; default: 256, or the shortest season where that is shorter",
     )
-    score_from: Annotated[str | None, Flag(Panel.ONLINE, "ROWS|TIME")] = Field(
+    score_from: Annotated[str | None, Flag(HelpPanel.ONLINE, "ROWS|TIME")] = Field(
         None, description="First row or time that is scored; default: the end of the warm-up"
     )
-    max_rows: Annotated[int | None, Flag(Panel.ONLINE, "ROWS")] = Field(
+    max_rows: Annotated[int | None, Flag(HelpPanel.ONLINE, "ROWS")] = Field(
         None,
         ge=1,
         le=2**63 - 1,
         description="Stop after this many rows of the table, counted over restarts; default: all",
     )
-    checkpoint_every: Annotated[int, Flag(Panel.OUTPUT, "ROWS")] = Field(
+    checkpoint_every: Annotated[int, Flag(HelpPanel.OUTPUT, "ROWS")] = Field(
         10_000, ge=1, le=2**63 - 1, description="Rows between checkpoints"
     )
-    fresh: Annotated[bool, Flag(Panel.OUTPUT)] = Field(
+    fresh: Annotated[bool, Flag(HelpPanel.OUTPUT)] = Field(
         False, description="Set the old checkpoint aside and start again"
     )
 
@@ -218,54 +221,54 @@ class TrainConfig(FromBroker, RunConfig):
         (('y',), (80.0, 95.0), 1)
     """
 
-    model: Annotated[Part, Flag(Panel.MODEL)] = Field(
+    model: Annotated[Part, Flag(HelpPanel.MODEL)] = Field(
         AUTO,
         description="Model to train, see streamgp models; auto: ensemble online, svdgp in batch, for regression and "
         "where options of it are set",
     )
-    set: Annotated[Assignments, Flag(Panel.MODEL)] = Field(
+    set: Annotated[Assignments, Flag(HelpPanel.MODEL)] = Field(
         {}, description="Option of the model, repeatable; see streamgp models NAME"
     )
-    init: Annotated[File | None, Flag(Panel.MODEL)] = Field(
+    init: Annotated[File | None, Flag(HelpPanel.MODEL)] = Field(
         None, description="Start from the hyper-parameters in a file of streamgp tune"
     )
-    online: Annotated[bool, Flag(Panel.ONLINE)] = Field(
+    online: Annotated[bool, Flag(HelpPanel.ONLINE)] = Field(
         False, description="One prequential pass: predict each row, then update"
     )
-    simulate: Annotated[int | None, Flag(Panel.MODEL, "STEPS")] = Field(
+    simulate: Annotated[int | None, Flag(HelpPanel.MODEL, "STEPS")] = Field(
         None,
         ge=1,
         le=LARGEST,
         description="Train for forecast --paths of up to this many steps; --online also simulates the past now and "
         "then, and calibrates by what then came. All inputs count as --known, as a simulation has them; default: no",
     )
-    fleet: Annotated[bool, Flag(Panel.ONLINE)] = Field(
+    fleet: Annotated[bool, Flag(HelpPanel.ONLINE)] = Field(
         False,
         description="A model for each series, learned as if it were alone (svdgp: but for --set shared=true); numbers "
         "of rows are those of one series",
     )
-    follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
-    metrics: Annotated[MetricsAt, Flag(Panel.RUN, "HOST:PORT")] = None
-    epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(
+    follow: Annotated[Follow, Flag(HelpPanel.ONLINE)] = False
+    metrics: Annotated[MetricsAt, Flag(HelpPanel.RUN, "HOST:PORT")] = None
+    epochs: Annotated[int | None, Flag(HelpPanel.BATCH)] = Field(
         None, ge=1, le=LARGEST, description="Passes over the table; default: chosen by the model"
     )
     sample: Sample = None
-    time_budget: Annotated[Seconds | None, Flag(Panel.BATCH)] = Field(
+    time_budget: Annotated[Seconds | None, Flag(HelpPanel.BATCH)] = Field(
         None, gt=0, allow_inf_nan=False, description="Stop training after this time, such as 60s, 5m or 1h"
     )
-    checkpoint: Annotated[Checkpoint, Flag(Panel.OUTPUT)] = Field(
+    checkpoint: Annotated[Checkpoint, Flag(HelpPanel.OUTPUT)] = Field(
         Path("checkpoint"), description="Directory of the state, or s3://bucket/run (extra store)"
     )
-    durable: Annotated[bool, Flag(Panel.OUTPUT)] = Field(
+    durable: Annotated[bool, Flag(HelpPanel.OUTPUT)] = Field(
         False,
         description="Have rows, scored forecasts and alarms on the disk before their checkpoint, which always is",
     )
-    predictions: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.parquet")] = Field(
+    predictions: Annotated[Path | None, Flag(HelpPanel.OUTPUT, "FILE.parquet")] = Field(
         None, description="Write every scored forecast with its truth"
     )
-    alarm_rate: Annotated[AlarmRate, Flag(Panel.ALARMS)] = None
-    alarms: Annotated[AlarmFile, Flag(Panel.ALARMS)] = None
-    on_alarm: Annotated[OnAlarm, Flag(Panel.ALARMS)] = None
+    alarm_rate: Annotated[AlarmRate, Flag(HelpPanel.ALARMS)] = None
+    alarms: Annotated[AlarmFile, Flag(HelpPanel.ALARMS)] = None
+    on_alarm: Annotated[OnAlarm, Flag(HelpPanel.ALARMS)] = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -298,20 +301,20 @@ class TrainConfig(FromBroker, RunConfig):
 class CompareConfig(RunConfig):
     """`streamgp compare`: several models on the same stream."""
 
-    models: Annotated[Parts, Flag(Panel.MODEL)] = Field(
+    models: Annotated[Parts, Flag(HelpPanel.MODEL)] = Field(
         (AUTO, "linear"),
         description="Models to compare, see streamgp models; ridge too, and those of the extra peers, "
         "lightgbm, autoets, autoarima, mstl; NAME=MODEL gives one a name of its own",
     )
-    set: Annotated[Assignments, Flag(Panel.MODEL, "NAME.KEY=VALUE")] = Field(
+    set: Annotated[Assignments, Flag(HelpPanel.MODEL, "NAME.KEY=VALUE")] = Field(
         {}, description="Option of one of the models, repeatable; see streamgp models NAME"
     )
-    against: Annotated[str | None, Flag(Panel.MODEL, "NAME")] = Field(
+    against: Annotated[str | None, Flag(HelpPanel.MODEL, "NAME")] = Field(
         None,
         description="Model that the others are measured against; default: seasonal_naive, or persistence without a "
         "season, which is then compared too",
     )
-    directory: Annotated[Directory, Flag(Panel.OUTPUT)] = Field(
+    directory: Annotated[Directory, Flag(HelpPanel.OUTPUT)] = Field(
         Path("comparison"), description="Directory of the checkpoints, the forecasts and the tables of scores"
     )
 
@@ -325,91 +328,93 @@ class TuneConfig(DataConfig):
         ('cv-admm', 500, 'tuned.json')
     """
 
-    rows: Annotated[int, Flag(Panel.ROWS, "COUNT")] = Field(
+    rows: Annotated[int, Flag(HelpPanel.ROWS, "COUNT")] = Field(
         1000, ge=10, le=LARGEST, description="Number of windows, spread evenly over the rows"
     )
-    start: Annotated[str | None, Flag(Panel.ROWS, "ROW|TIME")] = Field(
+    start: Annotated[str | None, Flag(HelpPanel.ROWS, "ROW|TIME")] = Field(
         None, description="First row (from 0) or time to use; default: the first of the table"
     )
-    end: Annotated[str | None, Flag(Panel.ROWS, "ROW|TIME")] = Field(
+    end: Annotated[str | None, Flag(HelpPanel.ROWS, "ROW|TIME")] = Field(
         None, description="Use only rows before this row or time; default: all"
     )
-    method: Annotated[Literal["ml", "cv-admm", "cv-implicit", "auto"], Flag(Panel.METHOD)] = Field(
+    method: Annotated[Literal["ml", "cv-admm", "cv-implicit", "auto"], Flag(HelpPanel.METHOD)] = Field(
         "ml",
         description="ml: maximise the marginal likelihood; cv-admm, cv-implicit: minimise the squared error of "
         "held-out rows, without a matrix factorisation; auto: ml or cv-admm, whichever forecasts rows left out better",
     )
-    set: Annotated[Assignments, Flag(Panel.METHOD)] = Field(
+    set: Annotated[Assignments, Flag(HelpPanel.METHOD)] = Field(
         {}, description="Option of the kernel or the method, repeatable; see --options"
     )
-    init: Annotated[File | None, Flag(Panel.METHOD)] = Field(
+    init: Annotated[File | None, Flag(HelpPanel.METHOD)] = Field(
         None, description="Start from the hyper-parameters in an earlier file"
     )
-    seed: Annotated[Seed, Flag(Panel.METHOD)] = 0
-    output: Annotated[File, Flag(Panel.OUTPUT)] = Field(Path("tuned.json"), description="File of the hyper-parameters")
+    seed: Annotated[Seed, Flag(HelpPanel.METHOD)] = 0
+    output: Annotated[File, Flag(HelpPanel.OUTPUT)] = Field(
+        Path("tuned.json"), description="File of the hyper-parameters"
+    )
 
 
 class ForecastConfig(Settings):
     """`streamgp forecast`; a simulation where `paths` or `plug_in` is given."""
 
-    checkpoint: Annotated[Checkpoint | None, Flag(Panel.FORECAST)] = Field(
+    checkpoint: Annotated[Checkpoint | None, Flag(HelpPanel.FORECAST)] = Field(
         None, description="Checkpoint of a training run"
     )
-    model_uri: Annotated[str | None, Flag(Panel.FORECAST, "URI")] = Field(
+    model_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI")] = Field(
         None, description="In its place a model of MLflow's registry, such as models:/demand-demand_gw-h48@champion"
     )
-    tracking_uri: Annotated[str | None, Flag(Panel.FORECAST, "URI")] = Field(
+    tracking_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI")] = Field(
         None, description="MLflow store of --model-uri; default: MLFLOW_TRACKING_URI, else ./mlflow.db"
     )
-    table: Annotated[TableUri | None, Flag(Panel.FORECAST)] = Field(
+    table: Annotated[TableUri | None, Flag(HelpPanel.FORECAST)] = Field(
         None, description="Start at the last row of this table; default: at the last row of the checkpoint"
     )
-    horizon: Annotated[int | None, Flag(Panel.FORECAST)] = Field(
+    horizon: Annotated[int | None, Flag(HelpPanel.FORECAST)] = Field(
         None,
         ge=1,
         le=LARGEST,
         description="Steps ahead; default, and largest without a simulation: the horizon of the training",
     )
-    level: Annotated[Levels, Flag(Panel.FORECAST)] = (80.0, 90.0, 95.0)
-    quantiles: Annotated[Quantiles, Flag(Panel.FORECAST)] = ()
-    future: Annotated[File | None, Flag(Panel.FORECAST)] = Field(
+    level: Annotated[Levels, Flag(HelpPanel.FORECAST)] = (80.0, 90.0, 95.0)
+    quantiles: Annotated[Quantiles, Flag(HelpPanel.FORECAST)] = ()
+    future: Annotated[File | None, Flag(HelpPanel.FORECAST)] = Field(
         None,
         description="Future values of the known inputs (in a simulation: of all inputs), one row for each step ahead, "
         "matched by time: a file as ingest reads it (.csv, .jsonl, .parquet, .arrow, .xlsx); times as in the source, "
         "or ISO 8601",
     )
-    device: Annotated[Device, Flag(Panel.FORECAST)] = "auto"
-    strict: Annotated[bool, Flag(Panel.FORECAST)] = Field(
+    device: Annotated[Device, Flag(HelpPanel.FORECAST)] = "auto"
+    strict: Annotated[bool, Flag(HelpPanel.FORECAST)] = Field(
         False, description="Fail if the newest checkpoint is damaged, instead of using the one before"
     )
-    max_memory: Annotated[MaxMemory, Flag(Panel.FORECAST)] = None
-    paths: Annotated[int | None, Flag(Panel.SIMULATION, "COUNT")] = Field(
+    max_memory: Annotated[MaxMemory, Flag(HelpPanel.FORECAST)] = None
+    paths: Annotated[int | None, Flag(HelpPanel.SIMULATION, "COUNT")] = Field(
         None,
         ge=2,
         le=LARGEST,
         description="Monte Carlo rollout of a one-step model along this many sample paths, to any horizon. Bands are "
         "calibrated where the training had --simulate, else quantiles of the paths; -std-latent is empty",
     )
-    plug_in: Annotated[bool, Flag(Panel.SIMULATION)] = Field(
+    plug_in: Annotated[bool, Flag(HelpPanel.SIMULATION)] = Field(
         False,
         description="Feed back the means along one path instead; bands are those of one step, and too narrow",
     )
-    seed: Annotated[Seed, Flag(Panel.SIMULATION)] = 0
-    samples: Annotated[Path | None, Flag(Panel.SIMULATION, "FILE.parquet")] = Field(
+    seed: Annotated[Seed, Flag(HelpPanel.SIMULATION)] = 0
+    samples: Annotated[Path | None, Flag(HelpPanel.SIMULATION, "FILE.parquet")] = Field(
         None, description="Write every sample path: .parquet, .csv or .json"
     )
-    output: Annotated[File | None, Flag(Panel.OUTPUT)] = Field(
+    output: Annotated[File | None, Flag(HelpPanel.OUTPUT)] = Field(
         None, description="Write the forecast: .parquet, .csv or .json"
     )
-    plot: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.png")] = Field(
+    plot: Annotated[Path | None, Flag(HelpPanel.OUTPUT, "FILE.png")] = Field(
         None, description="Plot history, forecast and bands: .png, .svg, .pdf or .html"
     )
-    history: Annotated[Past | None, Flag(Panel.OUTPUT, "ROWS|TIME")] = Field(
+    history: Annotated[Past | None, Flag(HelpPanel.OUTPUT, "ROWS|TIME")] = Field(
         None,
         description="How much history --plot draws: rows, or a length of time such as 2d; default: four times the "
         "steps ahead, at least 24 rows",
     )
-    follow: Annotated[Follow, Flag(Panel.OUTPUT)] = False
+    follow: Annotated[Follow, Flag(HelpPanel.OUTPUT)] = False
 
     @property
     def simulates(self) -> bool:
@@ -434,28 +439,28 @@ class ForecastConfig(Settings):
 class CheckConfig(Settings):
     """`streamgp check`."""
 
-    checkpoint: Annotated[Checkpoint, Flag(Panel.LIMITS)] = Field(description="Checkpoint of a training run")
-    max_age: Annotated[Seconds | None, Flag(Panel.LIMITS)] = Field(
+    checkpoint: Annotated[Checkpoint, Flag(HelpPanel.LIMITS)] = Field(description="Checkpoint of a training run")
+    max_age: Annotated[Seconds | None, Flag(HelpPanel.LIMITS)] = Field(
         None, gt=0, allow_inf_nan=False, description="Oldest that the newest row may be, such as 90m or 26h"
     )
-    max_crps_ratio: Annotated[Ratio, Flag(Panel.LIMITS)] = Field(
+    max_crps_ratio: Annotated[Ratio, Flag(HelpPanel.LIMITS)] = Field(
         None,
         description="Largest ratio of the newest CRPS (log loss, of outcomes of 0 and 1) to that before, such as 1.2",
     )
-    max_naive_ratio: Annotated[Ratio, Flag(Panel.LIMITS)] = Field(
+    max_naive_ratio: Annotated[Ratio, Flag(HelpPanel.LIMITS)] = Field(
         2.0,
         description="Largest ratio of the newest CRPS to the mean error of the seasonal naive forecast, such as 0.9",
     )
-    min_coverage: Annotated[float | None, Flag(Panel.LIMITS)] = Field(
+    min_coverage: Annotated[float | None, Flag(HelpPanel.LIMITS)] = Field(
         None, gt=0, lt=1, description="Least coverage of the widest band in the newest rows, such as 0.9"
     )
-    recent: Annotated[int, Flag(Panel.LIMITS, "ROWS")] = Field(
+    recent: Annotated[int, Flag(HelpPanel.LIMITS, "ROWS")] = Field(
         1000,
         ge=1,
         le=LARGEST,
         description="Rows that count as the newest, rounded up to the points of the run's curves",
     )
-    on_alarm: Annotated[OnAlarm, Flag(Panel.ALARMS)] = None
+    on_alarm: Annotated[OnAlarm, Flag(HelpPanel.ALARMS)] = None
 
 
 class DoctorConfig(Settings):

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from streamgp_pipelines.config.ingest import FromBroker
-from streamgp_pipelines.config.settings import Bytes, Checkpoint, File, Flag, OnAlarm, Panel, Seconds
+from streamgp_pipelines.config.settings import Bytes, Checkpoint, File, Flag, HelpPanel, OnAlarm, Seconds
 
 
 def _listed(value: Any) -> Any:
@@ -18,55 +18,57 @@ def _listed(value: Any) -> Any:
 class ServeConfig(FromBroker):
     """`streamgp serve`."""
 
-    checkpoint: Annotated[tuple[Checkpoint, ...], NoDecode, BeforeValidator(_listed), Flag(Panel.FORECAST, "DIR")] = (
-        Field(
-            (),
-            description="Checkpoint of train --online, repeatable; the name of its directory is its name. With "
-            "--model-uri: where that model learns on; default: the model's name",
-        )
+    checkpoint: Annotated[
+        tuple[Checkpoint, ...], NoDecode, BeforeValidator(_listed), Flag(HelpPanel.FORECAST, "DIR")
+    ] = Field(
+        (),
+        description="Checkpoint of train --online, repeatable; the name of its directory is its name. With "
+        "--model-uri: where that model learns on; default: the model's name",
     )
-    model_uri: Annotated[str | None, Flag(Panel.FORECAST, "URI")] = Field(
+    model_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI")] = Field(
         None,
         description="Begin as a model of MLflow's registry, such as models:/demand-demand_gw-h48@champion; once there "
         "is a checkpoint, go on from that",
     )
-    tracking_uri: Annotated[str | None, Flag(Panel.FORECAST, "URI")] = Field(
+    tracking_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI")] = Field(
         None, description="MLflow store of --model-uri; default: MLFLOW_TRACKING_URI, else ./mlflow.db"
     )
-    table: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed), Flag(Panel.FORECAST, "DIR")] = Field(
+    table: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed), Flag(HelpPanel.FORECAST, "DIR")] = Field(
         (), description="Table of a checkpoint, where it has moved, repeatable; default: where it was trained"
     )
-    device: Annotated[Literal["auto", "cpu", "cuda"], Flag(Panel.FORECAST)] = Field(
+    device: Annotated[Literal["auto", "cpu", "cuda"], Flag(HelpPanel.FORECAST)] = Field(
         "auto", description="Device to compute on"
     )
-    checkpoint_every: Annotated[int, Flag(Panel.FORECAST, "ROWS")] = Field(
+    checkpoint_every: Annotated[int, Flag(HelpPanel.FORECAST, "ROWS")] = Field(
         10_000, ge=1, description="Rows between checkpoints under load; without load, soon after the newest row"
     )
-    host: Annotated[str, Flag(Panel.RUN)] = Field("127.0.0.1", description="Address to listen on")
-    port: Annotated[int, Flag(Panel.RUN)] = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any")
-    auth: Annotated[Literal["auto", "always", "never"], Flag(Panel.LIMITS)] = Field(
+    host: Annotated[str, Flag(HelpPanel.RUN)] = Field("127.0.0.1", description="Address to listen on")
+    port: Annotated[int, Flag(HelpPanel.RUN)] = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any")
+    auth: Annotated[Literal["auto", "always", "never"], Flag(HelpPanel.LIMITS)] = Field(
         "auto", description="Whether clients need the token: auto where others than this machine can connect"
     )
-    token_file: Annotated[File | None, Flag(Panel.LIMITS)] = Field(
+    token_file: Annotated[File | None, Flag(HelpPanel.LIMITS)] = Field(
         None,
         description="File of the token, made when missing; default: STREAMGP_TOKEN in the environment, "
         "else .token in the first checkpoint",
     )
-    max_body: Annotated[Bytes, Flag(Panel.LIMITS)] = Field(
+    max_body: Annotated[Bytes, Flag(HelpPanel.LIMITS)] = Field(
         8_000_000, ge=1024, description="Largest body of a request, also unpacked"
     )
-    request_rows: Annotated[int, Flag(Panel.LIMITS, "ROWS")] = Field(10_000, ge=1, description="Most rows of a request")
-    max_ahead: Annotated[Seconds, Flag(Panel.LIMITS)] = Field(
+    request_rows: Annotated[int, Flag(HelpPanel.LIMITS, "ROWS")] = Field(
+        10_000, ge=1, description="Most rows of a request"
+    )
+    max_ahead: Annotated[Seconds, Flag(HelpPanel.LIMITS)] = Field(
         86400.0,
         ge=0,
         allow_inf_nan=False,
         description="How far the time of a row may be ahead of now and of the table, such as 1d; with --known, beyond "
         "the horizon. Rows further ahead go to the quarantine",
     )
-    rate: Annotated[int, Flag(Panel.LIMITS, "COUNT")] = Field(
+    rate: Annotated[int, Flag(HelpPanel.LIMITS, "COUNT")] = Field(
         1000, ge=0, description="Most requests a second of one address; 0: any"
     )
-    on_alarm: Annotated[OnAlarm, Flag(Panel.ALARMS)] = None
+    on_alarm: Annotated[OnAlarm, Flag(HelpPanel.ALARMS)] = None
 
     @model_validator(mode="after")
     def _served(self) -> Self:

@@ -97,7 +97,7 @@ def _explain(error: ValidationError, settings: type[Settings]) -> str:
     return "; ".join(lines)
 
 
-class Panel(StrEnum):
+class HelpPanel(StrEnum):
     """Headings of the help pages, in the order in which they are listed."""
 
     TABLE = "Table"
@@ -136,7 +136,7 @@ class Flag:
         argument: whether it is given by position, without a flag.
     """
 
-    panel: Panel | None = None
+    panel: HelpPanel | None = None
     metavar: str | None = None
     name: str | None = None
     argument: bool = False
@@ -144,7 +144,7 @@ class Flag:
     @property
     def place(self) -> int:
         """Where its panel is on the page."""
-        return -1 if self.panel is None else list(Panel).index(self.panel)
+        return -1 if self.panel is None else list(HelpPanel).index(self.panel)
 
 
 def split_names(text: str) -> tuple[str, ...]:
@@ -431,14 +431,14 @@ MaxMemory = Annotated[
 Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Device to compute on")]
 Engine = Annotated[
     Literal["local", "ray"],
-    Flag(Panel.RUN),
+    Flag(HelpPanel.RUN),
     Field(description="Where the work is done: in this process, or by workers (extra ray), with the same numbers"),
 ]
 """Where the work is done."""
 
 Sample = Annotated[
     int | None,
-    Flag(Panel.BATCH, "WINDOWS"),
+    Flag(HelpPanel.BATCH, "WINDOWS"),
     Field(
         ge=20,
         le=LARGEST,
@@ -450,14 +450,14 @@ Sample = Annotated[
 
 Workers = Annotated[
     int | None,
-    Flag(Panel.RUN, "COUNT"),
+    Flag(HelpPanel.RUN, "COUNT"),
     Field(ge=1, le=64, description="Worker processes of --engine ray; default: one a CPU"),
 ]
 """How many processes share the work."""
 
 Address = Annotated[
     str | None,
-    Flag(Panel.RUN, "HOST:PORT|auto"),
+    Flag(HelpPanel.RUN, "HOST:PORT|auto"),
     Field(description="Ray cluster to use, as RAY_ADDRESS; default: workers on this machine, reached by no other"),
 ]
 """Of a Ray cluster."""

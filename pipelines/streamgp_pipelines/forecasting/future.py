@@ -17,14 +17,14 @@ from streamgp_data.reading.columnar import storable
 from streamgp_data.reading.files import FileSource, format_of, open_source
 from streamgp_data.reading.paired import pair_in
 from streamgp_data.reading.units import times_power
-from streamgp_data.recordings.recording import Options
+from streamgp_data.recordings.recording import RecordingOptions
 from streamgp_data.table import TableMeta
 from streamgp_pipelines.ingestion.pairing import one_column
 from streamgp_pipelines.ingestion.units import is_number, units_of
 from streamgp_pipelines.moments import Moments
 
 
-class Given(NamedTuple):
+class FutureRows(NamedTuple):
     """What a file holds: its rows, as windows want them, and what should be known of it."""
 
     rows: pa.Table
@@ -37,7 +37,7 @@ def read_future(
     moments: Moments,
     columns: tuple[str, ...] | None = None,
     units: Mapping[str, str] | None = None,
-) -> Given:
+) -> FutureRows:
     """Read a file as `ingest` does, with the table's own column names; times as its source wrote them or in ISO 8601.
 
     A last line without newline may be half a line, and is left out. Numbers that say another unit than the table's are
@@ -58,7 +58,7 @@ def read_future(
     if not path.is_file():
         raise UsageError(f"--future {path}: there is no such file", hint="check the path")
     form = format_of(str(path))
-    if form is None or issubclass(registry.load("sources", form).Config, Options):  # a recording
+    if form is None or issubclass(registry.load("sources", form).Config, RecordingOptions):  # a recording
         hint = "convert the file"
         raise UsageError(f"--future {path}: read are .csv, .parquet, .jsonl, .arrow and .xlsx", hint=hint)
     source = open_source(str(path), form, {})
@@ -71,7 +71,7 @@ def read_future(
     data = _read(source, spec, wanted, moments, units or {})
     notes += [doubt for name, doubt in source.doubts.items() if name in wanted]
     try:
-        return Given(as_future(data, spec, moments, columns, f"--future {path}", source.first_line), notes)
+        return FutureRows(as_future(data, spec, moments, columns, f"--future {path}", source.first_line), notes)
     except DataError as error:
         raise DataError(error.message, hint="; ".join([error.hint, *notes])) from None
 

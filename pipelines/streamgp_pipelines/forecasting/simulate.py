@@ -21,14 +21,14 @@ from streamgp.base import FLOAT, Inputs, Model, Predictive, Simulates
 from streamgp.errors import DataError, NumericalError, UsageError
 from streamgp.forecasting.simulated import Paths, SimulationBands
 from streamgp.forecasting.units import raw_in_units
-from streamgp.windows.paths import Given, PathWindows, inputs_ahead
+from streamgp.windows.paths import KnownPath, PathWindows, inputs_ahead
 from streamgp.windows.windows import Windows
 from streamgp_pipelines.learning.frames import Naming, assembled, band_ends, forecast_columns
 from streamgp_pipelines.learning.rollout import device_of, drawing, rollout, simulators
 from streamgp_pipelines.learning.whole import no_newest_window
 
 
-class Run(NamedTuple):
+class SimulationResult(NamedTuple):
     """What a simulation gave.
 
     Attributes:
@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
 def sample_paths(
     model: Model, windows: Windows, steps: int, paths: int, seed: int, future: pa.Table | None, naming: Naming
-) -> Run:
+) -> SimulationResult:
     """P paths of every series, K steps long; one function a path, the same for all its series.
 
     Args:
@@ -84,7 +84,7 @@ def sample_paths(
         return _simulate(drawing(model, paths, seed), windows, steps, paths, future, naming)
 
 
-def plug_in(model: Model, windows: Windows, steps: int, future: pa.Table | None, naming: Naming) -> Run:
+def plug_in(model: Model, windows: Windows, steps: int, future: pa.Table | None, naming: Naming) -> SimulationResult:
     """One path that feeds back the means (of transformed targets: the transform's inverse of the mean), with the
     distribution of one step at each.
 
@@ -107,17 +107,17 @@ def plug_in(model: Model, windows: Windows, steps: int, future: pa.Table | None,
     return run._replace(issued=raw_in_units(issued, output, windows.spec.transforms, naming.calibration))
 
 
-def calibrated_paths(run: Run, bands: SimulationBands) -> Tensor:
+def calibrated_paths(run: SimulationResult, bands: SimulationBands) -> Tensor:
     """(P, S, K, O) paths as past simulations say that they should be; those of the model beyond the steps of these."""
     return torch.cat([bands.paths(_paths(run, bands)), run.y[:, :, bands.steps :]], 2)
 
 
-def _paths(run: Run, bands: SimulationBands) -> Paths:
+def _paths(run: SimulationResult, bands: SimulationBands) -> Paths:
     """Those steps of a simulation that can be calibrated."""
     return Paths(run.series, run.first, run.y[:, :, : bands.steps])
 
 
-def path_columns(run: Run, naming: Naming, bands: SimulationBands | None = None) -> dict[str, Any]:
+def path_columns(run: SimulationResult, naming: Naming, bands: SimulationBands | None = None) -> dict[str, Any]:
     """The forecast columns of a simulation, a row a (series, target, step).
 
     Of sample paths: their mean, standard deviation and empirical quantiles, P(y < quantile) = p for one more path
@@ -150,7 +150,11 @@ def _with(whole: Tensor, part: Tensor, sizes: torch.Size) -> Tensor:
 
 
 def frame_of_run(
-    run: Run, names: list[str], targets: tuple[str, ...], naming: Naming, bands: SimulationBands | None = None
+    run: SimulationResult,
+    names: list[str],
+    targets: tuple[str, ...],
+    naming: Naming,
+    bands: SimulationBands | None = None,
 ) -> pl.DataFrame:
     """One row a (series, target, step): unique_id, ds, cutoff, [target,] and the forecast columns."""
     (rows, steps), outputs = run.ds.shape, len(targets)
@@ -188,7 +192,7 @@ def _simulate(
     paths: int,
     future: pa.Table | None,
     naming: Naming,
-) -> Run:
+) -> SimulationResult:
     """The loop over the steps: ask every path, get its next targets, put them in."""
     given = inputs_ahead(windows, future, steps)
     check_given(given, windows.spec.columns[len(windows.spec.targets) :], windows, naming)
@@ -215,10 +219,10 @@ def _simulate(
         ds.append(asks.ds[: len(series), 0])
     values = torch.stack(y, 1).unflatten(0, (paths, len(series)))
     last = windows.spec.in_units(first.x.past[:, -1, : len(windows.spec.targets)])
-    return Run(torch.from_numpy(series), first.cutoff, torch.stack(ds, 1), values, None, last)
+    return SimulationResult(torch.from_numpy(series), first.cutoff, torch.stack(ds, 1), values, None, last)
 
 
-def check_given(given: Given, columns: tuple[str, ...], windows: Windows, naming: Naming) -> None:
+def check_given(given: KnownPath, columns: tuple[str, ...], windows: Windows, naming: Naming) -> None:
     """See that the future names a series, and that of every series that it names it is whole.
 
     Raises:
@@ -239,7 +243,7 @@ def check_given(given: Given, columns: tuple[str, ...], windows: Windows, naming
     )
 
 
-def _when(given: Given, series: int, behind: int, naming: Naming) -> str:
+def _when(given: KnownPath, series: int, behind: int, naming: Naming) -> str:
     """The time of a row that is missing, where it is known."""
     if not len(given.ds):
         return ""

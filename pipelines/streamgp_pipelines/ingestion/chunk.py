@@ -20,7 +20,7 @@ from streamgp_data.instants import ELAPSED
 from streamgp_data.quarantine import QUARANTINE
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, said
-from streamgp_data.reading.units import NO_UNITS, Units, times_power
+from streamgp_data.reading.units import NO_UNITS, UnitConversion, times_power
 from streamgp_data.table import TableMeta
 from streamgp_data.times import Clock, TimeReader, Times
 
@@ -28,7 +28,7 @@ Faults = dict[int, tuple[str, str, str]]
 """Row -> (reason, column, detail)."""
 
 
-class Prepared(NamedTuple):
+class PreparedChunk(NamedTuple):
     """A chunk before the table is asked: its rows as read, the table's columns of them, the faults that stand
     whatever the table holds, and the position behind it."""
 
@@ -56,7 +56,9 @@ class Sorted:
         return int((self.revises >= 0).sum())
 
 
-def put_future_aside(part: Prepared, meta: TableMeta, newest: int, ahead: float, named: float | None = None) -> None:
+def put_future_aside(
+    part: PreparedChunk, meta: TableMeta, newest: int, ahead: float, named: float | None = None
+) -> None:
     """Mark rows of the far future as faulty: one of 2099 would make all later rows of its series late.
 
     The time counts from now, or from the newest row of a table that is ahead of now, as simulated streams are; a naive
@@ -79,7 +81,7 @@ def put_future_aside(part: Prepared, meta: TableMeta, newest: int, ahead: float,
         part.faults.setdefault(row, ("future", meta.time, found))
 
 
-def put_surplus_aside(parts: Sequence[Prepared], series: str | None, known: set[Any], most: int) -> None:
+def put_surplus_aside(parts: Sequence[PreparedChunk], series: str | None, known: set[Any], most: int) -> None:
     """Mark rows of new series beyond the `most` first ones as faulty; `known` are those that have rows."""
     if series is None:
         return
@@ -157,7 +159,7 @@ class Sieve:
                 found[i] = (reason, column, detail)
         return found
 
-    def divide(self, part: Prepared, admission: Admission) -> Sorted:
+    def divide(self, part: PreparedChunk, admission: Admission) -> Sorted:
         """Accepted and quarantined rows, against what the table holds now."""
         rows, table, faults = part.rows, part.table, dict(part.faults)
         good = np.ones(rows.num_rows, bool)
@@ -175,16 +177,18 @@ class Sieve:
         aside = self.quarantined(rows, faults)
         return Sorted(candidates, aside, reasons, verdict.revises[accepted], verdict.late[accepted], conflicts)
 
-    def prepare(self, rows: pa.RecordBatch, times: Times | None, after: Position, units: Units = NO_UNITS) -> Prepared:
+    def prepare(
+        self, rows: pa.RecordBatch, times: Times | None, after: Position, units: UnitConversion = NO_UNITS
+    ) -> PreparedChunk:
         """A chunk as the table's columns, with the faults of its rows; `units` as those of a `Plan`."""
         faults = self._faults(rows, times)
         for name, unit in units.unknown.items():
             for i in _where(rows.column(name).is_valid().to_numpy(zero_copy_only=False)):
                 said = f"the table has {unit}: say which unit the numbers have, such as --unit {name}={unit}"
                 faults.setdefault(i, ("no unit", name, said))
-        return Prepared(rows, self._typed(rows, times, units.powers), faults, after)
+        return PreparedChunk(rows, self._typed(rows, times, units.powers), faults, after)
 
-    def aside(self, part: Prepared, fault: tuple[str, str, str]) -> pa.Table:
+    def aside(self, part: PreparedChunk, fault: tuple[str, str, str]) -> pa.Table:
         """Every row of a chunk as quarantined, for one (reason, column, detail)."""
         return self.quarantined(part.rows, dict.fromkeys(range(part.rows.num_rows), fault))
 
@@ -257,7 +261,7 @@ def _where(mask: np.ndarray[Any, Any]) -> list[int]:
     return np.flatnonzero(mask).tolist() if mask.any() else []
 
 
-def in_time_order(parts: list[Prepared], time: str) -> list[Prepared]:
+def in_time_order(parts: list[PreparedChunk], time: str) -> list[PreparedChunk]:
     """All of a source's rows as one part, in the order of time (rows without a time last)."""
     if not parts:
         return []
@@ -273,4 +277,4 @@ def in_time_order(parts: list[Prepared], time: str) -> list[Prepared]:
     places = np.empty(table.num_rows, np.int64)
     places[order.to_numpy()] = np.arange(table.num_rows)
     moved = {int(places[i]): fault for i, fault in faults.items()}
-    return [Prepared(rows.take(order), table.take(order), moved, parts[-1].after)]
+    return [PreparedChunk(rows.take(order), table.take(order), moved, parts[-1].after)]

@@ -9,10 +9,10 @@ from streamgp.base import Json
 from streamgp.errors import UsageError
 from streamgp_data.reading.files import expand
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.health import Health, Taken
+from streamgp_pipelines.health import Health, TakenRows
 from streamgp_pipelines.ingestion.report import IngestProgress as IngestProgress
 from streamgp_pipelines.ingestion.report import Progress
-from streamgp_pipelines.ingestion.run import Run
+from streamgp_pipelines.ingestion.run import IngestionRun
 
 
 def ingest(
@@ -37,7 +37,7 @@ def ingest(
         UsageError: the configuration asks for something impossible.
         ServiceError: the storage refused.
     """
-    taken = Taken()
+    taken = TakenRows()
     if health is not None:
         health.taken = taken
 
@@ -45,7 +45,7 @@ def ingest(
         taken.accepted, taken.quarantined = now.rows, now.quarantined
         progress(now)
 
-    run = Run(config, report, taken, say)
+    run = IngestionRun(config, report, taken, say)
     with run:
         run.open()
         while True:

@@ -25,7 +25,7 @@ from streamgp_data.reading.cells import FAULT, LINE, TEXT, said
 from streamgp_data.reading.columnar import storable
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.header import NO_HEADER, looks_like_data, seems_in
-from streamgp_data.reading.units import NO_UNITS, Units
+from streamgp_data.reading.units import NO_UNITS, UnitConversion
 from streamgp_data.table import SEQ, Table, TableMeta
 from streamgp_data.times import Clock, decide, format_of, is_named_time, is_time, readable
 from streamgp_data.versions import REVISES, Policy
@@ -51,7 +51,7 @@ class Plan:
     meta: TableMeta
     schema: pa.Schema
     clock: Clock | None
-    units: Units = NO_UNITS
+    units: UnitConversion = NO_UNITS
 
 
 def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:

@@ -38,7 +38,7 @@ from streamgp_data.recordings.tree import SECONDS
 from streamgp_data.table import Table
 from streamgp_data.times import TimeReader
 from streamgp_pipelines.ingestion.chunk import (
-    Prepared,
+    PreparedChunk,
     Sieve,
     Sorted,
     in_time_order,
@@ -73,7 +73,7 @@ class Moved(Exception):
     """Another process has taken rows of the same source."""
 
 
-class Run:
+class IngestionRun:
     """The state of one run over all its sources. Use as a context, `open` it, then ask for the `summary`.
 
     Args:
@@ -97,7 +97,7 @@ class Run:
         self._stopped: dict[str, Stopped | None] = {}
         self._anonymous = f"stdin-{uuid4()}"
         self._writer = ThreadPoolExecutor(1, "commit")
-        self._pending: tuple[Prepared, Sorted, Position, Future[None]] | None = None
+        self._pending: tuple[PreparedChunk, Sorted, Position, Future[None]] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -195,10 +195,10 @@ class Run:
         reader, lines = self._clocks.get(report.name, (None, -1))
         if reader is None or lines != start.lines or reader.clock != chosen.clock:
             reader = _wound_up(source, chosen, start)
-        parts: Iterator[Prepared] = prefetch(_prepared(source, chosen, reader, sieve, start))
+        parts: Iterator[PreparedChunk] = prefetch(_prepared(source, chosen, reader, sieve, start))
         if config.sort and chosen.meta.time is not None:
             parts = iter(in_time_order(list(parts), chosen.meta.time))
-        empty: Prepared | None = None
+        empty: PreparedChunk | None = None
         for part in parts:
             empty = None if part.rows.num_rows else part
             if empty is None:
@@ -286,7 +286,7 @@ class Run:
         self._adopt(table)
         return table
 
-    def _submit(self, sieve: Sieve, report: SourceReport, part: Prepared, start: Position) -> None:
+    def _submit(self, sieve: Sieve, report: SourceReport, part: PreparedChunk, start: Position) -> None:
         if self._config.max_series is not None and self._table is not None:
             put_surplus_aside([part], self._table.meta.series, self._admission.series, self._config.max_series)
         divided = sieve.divide(part, self._admission)
@@ -319,7 +319,7 @@ class Run:
         table.refresh()
         self._admission = Admission(table)
 
-    def _commit(self, name: str, part: Prepared, divided: Sorted, start: Position) -> None:
+    def _commit(self, name: str, part: PreparedChunk, divided: Sorted, start: Position) -> None:
         tried = False
 
         def write() -> None:
@@ -346,7 +346,7 @@ class Run:
             raise Conflict
         return self._position(self._table, name) == after
 
-    def _write(self, name: str, part: Prepared, divided: Sorted, start: Position) -> None:
+    def _write(self, name: str, part: PreparedChunk, divided: Sorted, start: Position) -> None:
         assert self._table is not None
         self._quarantine.add(divided.quarantined, name, start.lines)
         marks = {f"{name}#{key}": value for key, value in part.after._asdict().items()}
@@ -403,7 +403,7 @@ def _wound_up(source: FileSource, chosen: Plan, start: Position) -> TimeReader |
 
 def _prepared(
     source: FileSource, chosen: Plan, reader: TimeReader | None, sieve: Sieve, start: Position
-) -> Iterator[Prepared]:
+) -> Iterator[PreparedChunk]:
     """The chunks behind `start`, their times read."""
     for chunk in source.read(start.offset()):
         times = None if reader is None else reader.read(*chunk.rows.select(_clock_columns(chosen)).columns)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from streamgp.errors import SchemaError, UsageError
 from streamgp_data.reading.cells import NULLS, said, unit_in
 from streamgp_data.reading.files import FileSource
-from streamgp_data.reading.units import Units, power
+from streamgp_data.reading.units import UnitConversion, power
 from streamgp_data.table import TableMeta
 
 
@@ -37,7 +37,7 @@ def units_of(
     schema: pa.Schema,
     new: bool = False,
     assumed: bool = False,
-) -> Units:
+) -> UnitConversion:
     """What turns the numbers of a source into those of the table's units. Of messages, which come one by one, a number
     without a unit is a fault of its row; of a file, of the file.
 
@@ -74,7 +74,7 @@ def units_of(
             raise _other_unit(where, first, name, own, wanted, new, assumed)
         if between:
             powers[name] = between
-    return Units(powers, unknown)
+    return UnitConversion(powers, unknown)
 
 
 def _other_unit(

@@ -15,7 +15,7 @@ KEPT_UPDATES = 4096
 """Newest updates whose durations are kept for the percentiles: memory stays bounded."""
 
 
-class Clock(Declared):
+class Stopwatch(Declared):
     """Seconds in the online loop, in `predict` and in `update`; Stateful, so a total survives a kill.
 
     Example:

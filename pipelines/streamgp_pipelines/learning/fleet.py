@@ -48,7 +48,7 @@ def read_size(batch: int, series: int, most: int = READ) -> int:
     return batch * max(1, min(series, most // batch))
 
 
-class Waiting:
+class PartialBatches:
     """Rows whose micro-batch is not full, and how many rows each series has had; Stateful.
 
     Rows are put together only when some leave, and each leaves once: the cost is linear in the rows.
@@ -59,7 +59,7 @@ class Waiting:
         self._count = np.zeros(0, np.int64)  # (S,) rows of each series that wait
         self.taken = np.zeros(0, np.int64)  # (S,) rows of each series that left
 
-    def __deepcopy__(self, _: object) -> Waiting:
+    def __deepcopy__(self, _: object) -> PartialBatches:
         found = copy.copy(self)
         found._pieces, found._count, found.taken = list(self._pieces), self._count.copy(), self.taken.copy()
         return found
@@ -209,7 +209,7 @@ class FleetLearner(Learner):
         super().begin()
         shape, calibration, period = self.windows.shape, self.calibration, self.phases.period
         self.bands = Bands(shape, calibration, period, apart=True)
-        self.waiting, self.kept = Waiting(), Kept()
+        self.waiting, self.kept = PartialBatches(), Kept()
         self._none: Due | None = None  # of rows that only wait
 
     def parts(self) -> dict[str, Stateful]:

@@ -29,7 +29,7 @@ from streamgp.forecasting.volatility import TINY, Errors
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.windows.ledger import Ledger
 from streamgp.windows.windows import Answers, Asks, Windows
-from streamgp_pipelines.learning.clock import Clock
+from streamgp_pipelines.learning.clock import Stopwatch
 from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.heldout import HeldOut, restrict
 from streamgp_pipelines.learning.pairs import joined, select
@@ -103,7 +103,7 @@ class Learner:
         self.progress: Callable[[Progress], None] = lambda _: None
         """Called after each epoch of the warm-up, where there are several."""
         self.warmup = WarmUp()
-        self.clock = Clock()
+        self.clock = Stopwatch()
         self.begin()
 
     def begin(self) -> None:

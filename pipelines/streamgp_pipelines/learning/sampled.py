@@ -22,7 +22,7 @@ from streamgp.windows.windows import WindowSpec
 from streamgp_pipelines.learning.collect import ROWS, Collector, Pairing, stretches
 
 
-class Block(NamedTuple):
+class TableBlock(NamedTuple):
     """Rows of a table whose windows are made where they are needed.
 
     Attributes:
@@ -40,7 +40,7 @@ class Block(NamedTuple):
     held: Tensor
 
 
-class Rest(NamedTuple):
+class UnsampledWindows(NamedTuple):
     """The windows that are not in memory, by blocks.
 
     Attributes:
@@ -51,7 +51,7 @@ class Rest(NamedTuple):
 
     spec: WindowSpec
     usual: Usual
-    blocks: Sequence[Block]
+    blocks: Sequence[TableBlock]
 
 
 class Sampled(NamedTuple):
@@ -67,7 +67,7 @@ class Sampled(NamedTuple):
 
     x: Inputs
     y: Tensor
-    rest: Rest | None
+    rest: UnsampledWindows | None
     windows: int
     partly: int
 
@@ -114,7 +114,7 @@ def sample(
     numbers = kept.arrival[found.places]
     edges = [first for *_, first in marks] + [count]
     made = [
-        Block(
+        TableBlock(
             part.stop - part.start,
             offset,
             since,
@@ -123,10 +123,10 @@ def sample(
         )
         for (part, offset, since, first), last in zip(marks, edges[1:], strict=True)
     ]
-    return Sampled(x, y, Rest(spec, usual, made), count, partly)
+    return Sampled(x, y, UnsampledWindows(spec, usual, made), count, partly)
 
 
-def windows_of(source: Source, rest: Rest, block: Block) -> Iterator[tuple[Inputs, Tensor]]:
+def windows_of(source: Source, rest: UnsampledWindows, block: TableBlock) -> Iterator[tuple[Inputs, Tensor]]:
     """The windows of a block that are not in memory, with their truths (N, T)."""
     collector, number = Collector(rest.spec, block.since), 0
     for batch, position, _ in stretches(source, block.rows, ROWS, block.offset):
@@ -170,7 +170,7 @@ class Learned(NamedTuple):
     chunk: int
 
 
-def block_totals(source: Source, rest: Rest, block: Block, way: Learned) -> Totals:
+def block_totals(source: Source, rest: UnsampledWindows, block: TableBlock, way: Learned) -> Totals:
     """The sums of a block."""
 
     def parts() -> Iterator[tuple[Tensor, ...]]:
@@ -192,7 +192,7 @@ class WithRest:
         standardised: returns what standardises when rows are learned.
     """
 
-    def __init__(self, source: Source, rest: Rest, standardised: Callable[[], Standardised]) -> None:
+    def __init__(self, source: Source, rest: UnsampledWindows, standardised: Callable[[], Standardised]) -> None:
         self.source, self.rest, self.standardised = source, rest, standardised
 
     def __call__(self, learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:

@@ -17,7 +17,7 @@ from streamgp.windows.zones import offset_of
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.cells import NULLS, check_names, storable_text, with_bookkeeping
 from streamgp_data.reading.columnar import storable
-from streamgp_data.reading.records import Block
+from streamgp_data.reading.records import RecordBlock
 from streamgp_data.sources.jsonl import Config, Jsonl, natural, unique_keys
 from streamgp_data.table import SEQ, Table
 from streamgp_pipelines.memory import FrameSource
@@ -130,7 +130,7 @@ class JsonRows(Jsonl):
 
     def read(self, after: Offset) -> Iterator[Chunk]:
         """The rows, as one chunk."""
-        yield Chunk(self._parse(Block(self._data, 1, Position())), {})
+        yield Chunk(self._parse(RecordBlock(self._data, 1, Position())), {})
 
 
 def arrow_rows(rows: pa.Table, table: Table) -> FrameSource:

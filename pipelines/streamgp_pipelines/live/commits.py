@@ -25,8 +25,8 @@ from streamgp_data.reading.cells import LINE
 from streamgp_data.table import SEQ, Table
 from streamgp_data.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.health import Taken
-from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, put_future_aside, put_surplus_aside
+from streamgp_pipelines.health import TakenRows
+from streamgp_pipelines.ingestion.chunk import PreparedChunk, Sieve, Sorted, put_future_aside, put_surplus_aside
 from streamgp_pipelines.ingestion.plan import Plan, plan, plan_as_table
 from streamgp_pipelines.ingestion.writer import Lot, Writer
 from streamgp_pipelines.live.decoding import Content, Decoder, Messages
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
     the first one came."""
 
     messages: list[Message]
-    parts: list[Prepared]
+    parts: list[PreparedChunk]
     since: float | None
 
 
@@ -59,7 +59,7 @@ class Judged(NamedTuple):
     lot: Lot
 
 
-class Reader(NamedTuple):
+class RowReader(NamedTuple):
     """How rows of one kind are read."""
 
     source: Messages
@@ -84,7 +84,7 @@ class Commits:
         config: IngestConfig,
         name: str,
         width: int,
-        health: Taken,
+        health: TakenRows,
         patience: Patience,
         settle: Callable[[], None],
     ) -> None:
@@ -92,7 +92,7 @@ class Commits:
         self._patience, self._settle = patience, settle
         self._positions = Positions(name, width)
         self._decoder = Decoder(config, name)
-        self._readers: dict[pa.Schema | None, Reader] = {}
+        self._readers: dict[pa.Schema | None, RowReader] = {}
         self.writer: Writer | None = None
         self.unknown: DataError | None = None  # why there is no table yet
         self._patient(self._begin)
@@ -209,7 +209,7 @@ class Commits:
             table = Table.open(self._config.table, self._config.durable)  # made by somebody else in this moment
         self._adopt(table)
 
-    def _prepared(self, content: Content, bad: dict[int, str]) -> Prepared | None:
+    def _prepared(self, content: Content, bad: dict[int, str]) -> PreparedChunk | None:
         """The rows of messages, as the table has them; where none can be read, the messages are bad."""
         try:
             reader = self._readers.get(content.schema) or _first(content, self._reader)
@@ -222,7 +222,7 @@ class Commits:
         times = None if reader.times is None else reader.times.read(*rows.select(names).columns)
         return self._sieve.prepare(rows, times, Position(), reader.plan.units)
 
-    def _reader(self, content: Content) -> Reader:
+    def _reader(self, content: Content) -> RowReader:
         """How rows like these are read, from now on.
 
         Raises:
@@ -239,7 +239,7 @@ class Commits:
             every, tolerance = chosen.meta.every_ns, chosen.meta.tolerance_ns
             self._patient(lambda: table.declare(every, tolerance))
             self._patient(self.writer.catch_up)
-        found = Reader(source, chosen, None if chosen.clock is None else TimeReader(chosen.clock))
+        found = RowReader(source, chosen, None if chosen.clock is None else TimeReader(chosen.clock))
         self._readers[content.schema] = found
         return found
 

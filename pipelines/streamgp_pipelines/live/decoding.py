@@ -17,13 +17,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgp.errors import DataError, SchemaError, UsageError
-from streamgp_data.avro import Schema as AvroSchema
+from streamgp_data.avro import AvroSchema as AvroSchema
 from streamgp_data.messages import Message, client
-from streamgp_data.protobuf import Schema, row
+from streamgp_data.protobuf import ProtobufSchema, row
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.cells import FAULT, LINE, NULLS, TEXT, fault, storable_text, with_bookkeeping
 from streamgp_data.reading.files import FileSource
-from streamgp_data.reading.records import KEPT, Block
+from streamgp_data.reading.records import KEPT, RecordBlock
 from streamgp_data.sources.jsonl import Config, Jsonl, natural, unique_keys
 from streamgp_data.table import SEQ, Table
 from streamgp_pipelines.config import IngestConfig
@@ -196,7 +196,7 @@ class JsonMessages(Jsonl):
     def parse(self, content: Content) -> pa.RecordBatch:
         """The rows with the columns that were planned; `_line` is the place of the message."""
         assert isinstance(content.rows, list)
-        return _named(self._parse(Block(b"\n".join(content.rows), 1, Position())), content, self._topic)
+        return _named(self._parse(RecordBlock(b"\n".join(content.rows), 1, Position())), content, self._topic)
 
 
 class ArrowMessages(FrameSource):
@@ -332,7 +332,7 @@ def _protobuf(file: Path | None, message: str | None, name: str) -> Callable[[by
         hint = "protoc --include_imports --descriptor_set_out=FILE X.proto writes one: --schema FILE --message NAME"
         raise UsageError("--format protobuf: a message does not say its schema", hint=hint)
     try:
-        schema = Schema(file.read_bytes())
+        schema = ProtobufSchema(file.read_bytes())
         if message is None and len(schema.names) > 1:
             raise ValueError(f"it has several messages: {', '.join(schema.names)[:300]}")
         kind = schema.message(message or schema.names[0])

@@ -22,7 +22,7 @@ from streamgp.errors import DataError, ServiceError, UsageError
 from streamgp_data.messages import Away, Feed, Message, is_feed, open_feed
 from streamgp_data.remote import unanswered
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.health import Health, Taken
+from streamgp_pipelines.health import Health, TakenRows
 from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, summary
 from streamgp_pipelines.live.commits import Batch, Commits, Judged
 from streamgp_pipelines.patience import LONGEST, SHORTEST, Patience
@@ -73,7 +73,7 @@ def follow(
             raise UsageError(f"{name} is no URL of a broker", hint="streamgp ingest takes files into the table")
         address, feed = open_feed(config.source[0], str(Path(config.table).absolute()))
         name = address.name
-    taken = Taken()
+    taken = TakenRows()
     if health is not None:
         health.taken = taken
     run = Follow(config, config.as_name or name, feed, progress, say, ending or Event(), taken)
@@ -105,7 +105,7 @@ class Follow:
         progress: Progress,
         say: Say,
         ending: Event,
-        health: Taken,
+        health: TakenRows,
     ) -> None:
         self._config, self._name, self._feed = config, name, feed
         self._progress, self._say, self._began = progress, say, time.monotonic()

@@ -17,7 +17,7 @@ from streamgp_pipelines.learning.restored import moments_of, read_checkpoint, re
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.fans import fan, stamps
 from streamgp_pipelines.reporting.figures import intervals, lines
-from streamgp_pipelines.reporting.page import Figure, Page, Section, Table
+from streamgp_pipelines.reporting.page import Figure, HtmlTable, Page, Section
 from streamgp_pipelines.reporting.scored import issued_quantiles, pit_figure, reliability, reliability_figure
 from streamgp_pipelines.titles import title
 
@@ -98,14 +98,14 @@ def _common(scans: dict[str, pl.LazyFrame], cells: Cells) -> dict[str, pl.LazyFr
     return {name: scan.join(keys, on=names, how="semi") for name, scan in scans.items()}
 
 
-def _scores(whole: pl.DataFrame) -> Table:
+def _scores(whole: pl.DataFrame) -> HtmlTable:
     known = [name for name in whole.columns if whole[name].is_not_null().any()]
     names = [name for name in known if name not in ("by", "part", "model", "cells")]
     heads = ["model", *(called(name) + (" %" if name[-1:].isdigit() else "") for name in names)]
-    return Table("", heads, whole.select("model", *names).rows(), "Best calibrated CRPS first.")
+    return HtmlTable("", heads, whole.select("model", *names).rows(), "Best calibrated CRPS first.")
 
 
-def _differences(table: pl.DataFrame, models: list[str], against: str) -> list[Figure | Table]:
+def _differences(table: pl.DataFrame, models: list[str], against: str) -> list[Figure | HtmlTable]:
     """Mean losses over those of one model, with their intervals; and those of all pairs as numbers."""
     beside = table.filter(other=against)
     named: dict[str, Any] = {}
@@ -119,7 +119,7 @@ def _differences(table: pl.DataFrame, models: list[str], against: str) -> list[F
         low, high = ([_or(*pair) for pair in zip(end, ratios, strict=True)] for end in ends)
         if at:
             named[label] = (at, ratios, low, high)
-    drawn: list[Figure | Table] = []
+    drawn: list[Figure | HtmlTable] = []
     if named:
         note = "Below 1 is better; lines are 95 % intervals of a block bootstrap."
         name = f"Mean losses over those of {against}"
@@ -129,7 +129,7 @@ def _differences(table: pl.DataFrame, models: list[str], against: str) -> list[F
         for row in table.iter_rows(named=True)
     ]
     heads = ["models", "loss", "ratio", "95 % from", "to", "p (Diebold-Mariano)"]
-    drawn.append(Table("All pairs", heads, pairs))
+    drawn.append(HtmlTable("All pairs", heads, pairs))
     return drawn
 
 

@@ -28,7 +28,7 @@ LARGEST = 5_000_000
 
 
 @dataclass(frozen=True)
-class Table:
+class HtmlTable:
     """Rows of cells; the first cell of a row is its head."""
 
     title: str
@@ -72,7 +72,7 @@ class Section:
     """A heading and what is below it."""
 
     title: str
-    parts: Sequence[Table | Figure | Fan]
+    parts: Sequence[HtmlTable | Figure | Fan]
     note: str = ""
 
 
@@ -156,7 +156,7 @@ def _section(section: Section, place: int, drawn: list[dict[str, Any]]) -> str:
     """HTML of a section; what is drawn in it is added to `drawn`, in the order of the page."""
     parts = []
     for part in section.parts:
-        if isinstance(part, Table):
+        if isinstance(part, HtmlTable):
             parts.append(_table(part))
             continue
         fan = isinstance(part, Fan)
@@ -185,7 +185,7 @@ _CONTROLS = """<form class="controls">
 </form><output aria-live="polite"></output>"""
 
 
-def _table(table: Table) -> str:
+def _table(table: HtmlTable) -> str:
     """A table that scrolls by itself where it is wider than the screen."""
     first = table.rows[0] if table.rows else table.columns
     kinds = [' class="text"' * isinstance(cell, str) for cell in first]

@@ -17,7 +17,7 @@ from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import spoken
 from streamgp_pipelines.reporting.fans import stamps
 from streamgp_pipelines.reporting.figures import bars
-from streamgp_pipelines.reporting.page import Figure, Section, Table
+from streamgp_pipelines.reporting.page import Figure, HtmlTable, Section
 
 BARS = 60
 LONGEST = 10
@@ -62,7 +62,7 @@ def _keys(rows: pa.RecordBatch, spec: WindowSpec, before: int = 0) -> pl.DataFra
 
 def table_section(table: Stored, times: pl.DataFrame, spec: WindowSpec, moments: Moments) -> Section:
     """Rows over time, the longest gaps, missing values, and the quarantine."""
-    parts: list[Table | Figure] = []
+    parts: list[HtmlTable | Figure] = []
     said = [f"{table.rows:,} rows of the table {PurePosixPath(table.path).name}."]
     if spec.time is not None and times.height:
         parts.append(_rows_over_time(times, moments))
@@ -74,20 +74,20 @@ def table_section(table: Stored, times: pl.DataFrame, spec: WindowSpec, moments:
             length = [_long(value, moments) for value in longest["length"]]
             rows = [list(row) for row in zip(longest["unique_id"].cast(pl.String), begin, end, length, strict=True)]
             note = f"The {LONGEST} longest of {gaps.height:,}." if gaps.height > LONGEST else ""
-            parts.append(Table("Gaps", ["series", "last row before", "first row after", "length"], rows, note))
+            parts.append(HtmlTable("Gaps", ["series", "last row before", "first row after", "length"], rows, note))
     missing = np.zeros(len(spec.columns), np.int64)
     for chunk in table.read({}, spec.columns):
         missing += np.array([chunk.rows.column(name).null_count for name in spec.columns])
     if missing.any():
         rows = [[name, int(count)] for name, count in zip(spec.columns, missing, strict=True) if count]
-        parts.append(Table("Missing values", ["column", "rows"], rows))
+        parts.append(HtmlTable("Missing values", ["column", "rows"], rows))
     quarantine = Quarantine(table)
     reasons = sorted(quarantine.reasons().items())
     if reasons:
-        parts.append(Table("Quarantine", ["reason", "rows"], [list(reason) for reason in reasons]))
+        parts.append(HtmlTable("Quarantine", ["reason", "rows"], [list(reason) for reason in reasons]))
         names = ["line", "reason", "column", "detail"]
         newest = [[str(row["line"]), *(row[name] for name in names[1:])] for row in quarantine.newest(LONGEST)]  # type: ignore[index,call-overload]
-        parts.append(Table("Newest rows in the quarantine", names, newest))
+        parts.append(HtmlTable("Newest rows in the quarantine", names, newest))
     else:
         said.append("The quarantine is empty.")
     return Section("Rows, gaps and quarantine", parts, " ".join(said))

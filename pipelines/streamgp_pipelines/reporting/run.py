@@ -32,7 +32,7 @@ from streamgp_pipelines.learning.survey import Survey
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.fans import fan, stamps
 from streamgp_pipelines.reporting.figures import Line, lines
-from streamgp_pipelines.reporting.page import Figure, Page, Section, Table
+from streamgp_pipelines.reporting.page import Figure, HtmlTable, Page, Section
 from streamgp_pipelines.reporting.rows import read_inputs, read_times, table_section
 from streamgp_pipelines.reporting.scored import (
     error_by_phase,
@@ -208,7 +208,7 @@ def run_page(run: Run) -> Page:
     else:
         sections.append(table_section(run.table, times, spec, moments))
     if run.notes:
-        sections.append(Section("Notes", [Table("", ["note"], [[note] for note in run.notes])]))
+        sections.append(Section("Notes", [HtmlTable("", ["note"], [[note] for note in run.notes])]))
     return Page(title(run.model, spec.targets, spec.horizon), _about(run, times), sections, missing)
 
 
@@ -238,7 +238,7 @@ def _about_scores(run: Run, scores: dict[str, Any]) -> str:
     return f"{scores['scored']:,} forecasts, each made before its truth was seen.{without}"
 
 
-def _scores(scores: dict[str, Any], spec: WindowSpec) -> list[Table]:
+def _scores(scores: dict[str, Any], spec: WindowSpec) -> list[HtmlTable]:
     """The figures of the summary, overall and by target."""
     if not scores["scored"]:
         return []
@@ -247,12 +247,12 @@ def _scores(scores: dict[str, Any], spec: WindowSpec) -> list[Table]:
     name = "all targets" if len(spec.targets) > 1 else spec.targets[0]
     rows = [(name, scores), *(scores.get("targets") or {}).items()]
     heads = ["target", *map(called, names)]
-    tables = [Table("", heads, [[name, *(part[one] for one in names)] for name, part in rows])]
+    tables = [HtmlTable("", heads, [[name, *(part[one] for one in names)] for name, part in rows])]
     if scores["coverage"]:
         kinds = shown(Place.REPORT, bands=True)
         heads = ["band", *map(called, kinds)]
         bands = [[f"{level} %", *(scores[kind][level] for kind in kinds)] for level in scores["coverage"]]
-        tables.append(Table("Bands, calibrated and raw", heads, bands))
+        tables.append(HtmlTable("Bands, calibrated and raw", heads, bands))
     return tables
 
 
@@ -327,9 +327,9 @@ def _by_phase(run: Run, parts: dict[str, Any], levels: tuple[float, ...], y: str
     return found
 
 
-def _by_part(run: Run, parts: dict[str, Any], levels: tuple[float, ...]) -> list[Figure | Table]:
+def _by_part(run: Run, parts: dict[str, Any], levels: tuple[float, ...]) -> list[Figure | HtmlTable]:
     """Coverage by tenth of the stream, and of the series with the lowest."""
-    found: list[Figure | Table] = []
+    found: list[Figure | HtmlTable] = []
     tenths = parts.get("tenths") or []
     if tenths and run.learner.scores.scored:
         ticks = [str(place + 1) for place in range(len(tenths))]
@@ -341,7 +341,7 @@ def _by_part(run: Run, parts: dict[str, Any], levels: tuple[float, ...]) -> list
         rows = [[name, part["scored"], *part["coverage"].values()] for name, part in order[:SERIES]]
         note = f"The {SERIES} with the lowest coverage of the {widest} % band." if len(order) > SERIES else ""
         heads = ["series", "forecasts", *(f"coverage {level:g} %" for level in levels)]
-        found.append(Table("Coverage by series", heads, rows, note))
+        found.append(HtmlTable("Coverage by series", heads, rows, note))
     return found
 
 

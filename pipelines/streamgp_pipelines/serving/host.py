@@ -32,7 +32,7 @@ from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import Columns, Session, check_table
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.futures import read_future, write_future
-from streamgp_pipelines.serving.view import View
+from streamgp_pipelines.serving.view import LearnerView
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.online import POLL_SECONDS, OnlineRun
 
@@ -133,7 +133,7 @@ class Host(OnlineRun):
         super().__init__(session, NoTracker(session.config.checkpoint), (), lambda _: None, bell, say=say)
         self.name = name
         self.error: BaseException | None = None
-        self.view: View | None = None
+        self.view: LearnerView | None = None
         self.future: tuple[int, pa.Table] | None = None
         """The known inputs that were given last, and which they are: 0 are those that were given before a restart."""
         if (before := read_future(session.config.checkpoint)) is not None:
@@ -224,7 +224,9 @@ class Host(OnlineRun):
         learner = copy_of(session.learner)
         about = manifest(learner, session.table, session.options, session.offset)
         saved = Saved(session.config.checkpoint, learner.rows, about | {"fitted": False}, {}, {})
-        self.view = View(forecasting.Forecaster(saved, learner, tail), self.name, learner.rows + self._tail_rows())
+        self.view = LearnerView(
+            forecasting.Forecaster(saved, learner, tail), self.name, learner.rows + self._tail_rows()
+        )
         give_back()
         self.shown_at = time.monotonic()
         self._cost = self.shown_at - began

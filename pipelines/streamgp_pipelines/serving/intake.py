@@ -27,7 +27,7 @@ from streamgp_data.reading.files import FileSource
 from streamgp_data.table import SEQ, Table
 from streamgp_data.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.chunk import Faults, Prepared, Sieve, put_future_aside
+from streamgp_pipelines.ingestion.chunk import Faults, PreparedChunk, Sieve, put_future_aside
 from streamgp_pipelines.ingestion.plan import plan_as_table
 from streamgp_pipelines.ingestion.writer import Aside, Lot, Writer
 
@@ -97,7 +97,7 @@ class Intake:
         self._schema = pa.schema([field for field in table.schema if field.name != SEQ])
         self._sieve = Sieve(self._schema, meta.time, meta.series, SOURCE)
         self._writer = Writer(table)
-        self._queue: Queue[tuple[Prepared, Future[Receipt]] | None] = Queue(WAITING)
+        self._queue: Queue[tuple[PreparedChunk, Future[Receipt]] | None] = Queue(WAITING)
         self._config = IngestConfig.model_construct(source=(SOURCE,), table=table.path)
         self._closed, self._gate = False, Lock()
         self._thread = Thread(target=self._work, name="intake", daemon=True)
@@ -132,7 +132,7 @@ class Intake:
             self._queue.put(None)
         self._thread.join()
 
-    def _prepare(self, source: FileSource) -> Prepared:
+    def _prepare(self, source: FileSource) -> PreparedChunk:
         chosen, meta = plan_as_table(source, self._config, self.table), self.table.meta
         (chunk,) = source.read({})
         assert chosen.clock is not None and meta.time is not None
@@ -176,7 +176,7 @@ class Intake:
         with suppress(Exception):  # it is said when the next request comes
             self._writer.catch_up()
 
-    def _commit(self, parts: list[Prepared]) -> list[Receipt]:
+    def _commit(self, parts: list[PreparedChunk]) -> list[Receipt]:
         """Judge the rows of all parts together, and commit them at once."""
         good = [_good(part) for part in parts]
         candidates = pa.concat_tables([part.table.filter(pa.array(ok)) for part, ok in zip(parts, good, strict=True)])
@@ -195,7 +195,7 @@ class Intake:
         self._writer.write(judge)
         return self._receipts(self._faults(parts, good, verdicts[-1]), good, verdicts[-1])
 
-    def _faults(self, parts: list[Prepared], good: list[Any], verdict: Verdict) -> list[Faults]:
+    def _faults(self, parts: list[PreparedChunk], good: list[Any], verdict: Verdict) -> list[Faults]:
         """What is wrong with rows of each part; a row that was sent again is nothing of it."""
         found, start = [], 0
         for part, ok in zip(parts, good, strict=True):
@@ -206,7 +206,7 @@ class Intake:
             start = end
         return found
 
-    def _refused(self, parts: list[Prepared], faults: list[Faults], first: int) -> pa.Table:
+    def _refused(self, parts: list[PreparedChunk], faults: list[Faults], first: int) -> pa.Table:
         """The rows for the quarantine, numbered over all requests."""
         tables = [QUARANTINE.empty_table()]
         for part, wrong in zip(parts, faults, strict=True):
@@ -228,7 +228,7 @@ class Intake:
         return found
 
 
-def _good(part: Prepared) -> Any:
+def _good(part: PreparedChunk) -> Any:
     """(N,) the rows that can be read."""
     good = np.ones(part.rows.num_rows, bool)
     good[list(part.faults)] = False

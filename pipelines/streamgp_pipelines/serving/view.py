@@ -24,7 +24,7 @@ KEPT = 64
 """Answers of a state that are kept."""
 
 
-class View:
+class LearnerView:
     """A copy of a learner's state that has learned all rows so far; nothing in it changes any more.
 
     Args:

@@ -26,7 +26,7 @@ from streamgp_pipelines.learning.collect import collect, stretches
 from streamgp_pipelines.learning.heldout import HeldOut, asked, beside, held_out
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
-from streamgp_pipelines.learning.sampled import Rest, Sampled, WithRest, sample
+from streamgp_pipelines.learning.sampled import Sampled, UnsampledWindows, WithRest, sample
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.whole import advice
 from streamgp_pipelines.numbers import number
@@ -83,7 +83,7 @@ def check_samples(model: Model, name: str) -> None:
 
 
 @contextmanager
-def shared(session: Session, rows: SharedRows | None, rest: Rest | None) -> Iterator[None]:
+def shared(session: Session, rows: SharedRows | None, rest: UnsampledWindows | None) -> Iterator[None]:
     """Within this context workers compute the sums over rows, or the rows that are not in memory are summed too."""
     model = session.learner.model
     posterior = _posterior(model)
@@ -165,7 +165,7 @@ class BatchRun:
         budget = self.session.config.time_budget
         return budget is not None and self.session.learner.clock.update >= budget
 
-    def _collect(self) -> tuple[Inputs, torch.Tensor, Rest | None]:
+    def _collect(self) -> tuple[Inputs, torch.Tensor, UnsampledWindows | None]:
         """Every complete window of the rows that are not held out, x, and y (N, T); or a sample of them, and the rest.
 
         Memory is N · (L·D + H·F + T) numbers.

@@ -141,7 +141,7 @@ class Method(NamedTuple):
 
 
 def _evidence(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: MarginalLikelihoodConfig) -> float:
-    problem = marginal_likelihood.Problem(kernel, y.shape[1], x, y, config)
+    problem = marginal_likelihood.LikelihoodProblem(kernel, y.shape[1], x, y, config)
     return problem(problem.pack(dict(kernel.named_parameters()), log_noise))[0]
 
 
@@ -152,12 +152,12 @@ def _maximise(
 
 
 def _approached(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmConfig) -> float:
-    run = admm.Run(kernel, log_noise, x, y, config)
+    run = admm.AdmmRun(kernel, log_noise, x, y, config)
     return run.loss(run.learned.read())[0]
 
 
 def _held_out(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: ImplicitConfig) -> float:
-    problem = implicit.Problem(kernel, log_noise, x, y, config)
+    problem = implicit.CrossValidatedProblem(kernel, log_noise, x, y, config)
     return problem(problem.learned.read())[0]
 
 

@@ -31,7 +31,7 @@ GRID_WIDTH = 2
 """Columns of a kernel's latent space unless the encoder says otherwise: a grid in more than three is too large."""
 
 
-class OnlineConfig(BaseModel):
+class DeepOnlineConfig(BaseModel):
     """Learning from a stream, after the warm-up."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -45,7 +45,7 @@ class OnlineConfig(BaseModel):
     )
 
 
-class OnlineGpConfig(OnlineConfig):
+class OnlineGpConfig(DeepOnlineConfig):
     """The same, for a GP."""
 
     memory: Annotated[float, Field(gt=0)] | None = Field(
@@ -85,7 +85,7 @@ class DeepConfig(OnlineOptions, EarlyStoppingOptions):
         description="epochs of a fit, such as a warm-up, and at most of a training on a stream; auto: fewer the "
         "more rows there are",
     )
-    online: OnlineConfig = Field(OnlineConfig(), description="learning from a stream")
+    online: DeepOnlineConfig = Field(DeepOnlineConfig(), description="learning from a stream")
     encoder: BaseModel
     training: DescentConfig
     seed: int = Field(0, ge=0, description="of mini-batches, dropout and initial weights")

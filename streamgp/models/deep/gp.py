@@ -16,17 +16,17 @@ from torch import Generator, Tensor, nn
 
 from streamgp import choice
 from streamgp.base import Shape
-from streamgp.encoders import Bounded, Dropout, Encoder, Layout
+from streamgp.encoders import BoundedEncoder, Dropout, Encoder, Layout
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.models.deep.config import GRID_WIDTH, DeepGpConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
-from streamgp.online.posterior import Arrival, Drawn, Learned, Look, Units
+from streamgp.online.posterior import Arrival, DrawsFunctions, Learned, Look, Units
 from streamgp.online.summing import OnFeatures
 from streamgp.optim.alternating import Alternating, learn_at_once
 from streamgp.optim.shared_gradients import here
 from streamgp.optim.squared_error import SquaredError
-from streamgp.solvers import Data, Posterior, Solver
+from streamgp.solvers import Conditional, Data, Solver
 from streamgp.state import Parts
 from streamgp.training.fit import Optimiser, Standing, training
 
@@ -41,7 +41,7 @@ FEW, SOME, JITTER, AGAIN = 64, 512, 1e-6, 5
 the kernel has its steps after a stage."""
 
 
-class GpPosterior(DeepPosterior, Drawn):
+class GpPosterior(DeepPosterior, DrawsFunctions):
     """See the module.
 
     Args:
@@ -69,10 +69,10 @@ class GpPosterior(DeepPosterior, Drawn):
         inner: Encoder = choice.build("encoders", encoder, layout)
         kernel = choice.build("kernels", gridded(config), inner.width)
         self.solver: Solver = choice.build("solvers", config.solver, kernel, shape.columns)
-        self.encoder: Encoder = Bounded(inner) if self.solver.bounded else inner
+        self.encoder: Encoder = BoundedEncoder(inner) if self.solver.bounded else inner
         self.optimiser()  # refuses a scheme that the solver has not
         self.data: Data = self.solver.data()
-        self.given: Posterior = self.solver.condition(self.data)
+        self.given: Conditional = self.solver.condition(self.data)
 
     def learned(self, groups: Tensor) -> Learned:
         """The kernel behind the encoder."""
@@ -226,7 +226,7 @@ class GpPosterior(DeepPosterior, Drawn):
     def _pretrain(self, z: Tensor, r: Tensor, epochs: int, generator: Generator) -> float:
         """The encoder behind a linear head, by squared error; returns its last mean. Where the target itself is learned
         before any bound on the latents, so that they stay linear in what they explain; later from the best head."""
-        encoder = self.encoder.inner if self.config.alone and isinstance(self.encoder, Bounded) else self.encoder
+        encoder = self.encoder.inner if self.config.alone and isinstance(self.encoder, BoundedEncoder) else self.encoder
         first = SquaredError(encoder, r.shape[1], self.config.pretraining, epochs)
         if self.trained_at:
             first.head.regress(torch.cat([encoder(part) for part in z.split(CHUNK)]), r)

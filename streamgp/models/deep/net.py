@@ -18,13 +18,13 @@ from streamgp.base import FLOAT, Shape
 from streamgp.encoders import Encoder, Layout
 from streamgp.models.deep.config import DeepNetConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
-from streamgp.online.posterior import Drawn, Units
-from streamgp.optim.squared_error import Head, SquaredError
+from streamgp.online.posterior import DrawsFunctions, Units
+from streamgp.optim.squared_error import LinearHead, SquaredError
 from streamgp.state import Parts
 from streamgp.training.fit import Standing
 
 
-class NetPosterior(DeepPosterior, Drawn):
+class NetPosterior(DeepPosterior, DrawsFunctions):
     """See the module.
 
     Args:
@@ -48,7 +48,7 @@ class NetPosterior(DeepPosterior, Drawn):
         if "width" not in encoder.model_fields_set:
             encoder = encoder.model_copy(update={"width": encoder.model_dump()["hidden"]})
         self.encoder: Encoder = choice.build("encoders", encoder, layout)
-        self.head = Head(self.encoder.width, shape.columns, config.seed)
+        self.head = LinearHead(self.encoder.width, shape.columns, config.seed)
         self.register_buffer("noise", torch.ones(shape.columns, dtype=FLOAT))
 
     @property

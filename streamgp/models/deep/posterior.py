@@ -25,7 +25,7 @@ from streamgp.models.deep.staleness import Staleness
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
 from streamgp.online.variance import OUTLIER, follow
 from streamgp.state import Declared, Nested, Parts, Value, holding
-from streamgp.training.fit import Fit, Learner, Optimiser, Standing, training
+from streamgp.training.fit import Fit, Optimiser, Standing, Trainable, training
 
 CHUNK = 4096
 """Rows whose activations are held at once."""
@@ -42,7 +42,7 @@ HOPE = 2
 COUNTS = ("seen", "trained_at", "wait", "growth")
 
 
-class DeepPosterior(Declared, Posterior, Learner):
+class DeepPosterior(Declared, Posterior, Trainable):
     """See the module. A subclass says what stands behind the encoder.
 
     Args:

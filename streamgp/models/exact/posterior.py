@@ -22,7 +22,7 @@ from streamgp.evidence.initial import Initial
 from streamgp.models.exact.config import Config
 from streamgp.models.exact.growing import GrowingPosterior
 from streamgp.models.exact.hyper import Hyperparameters
-from streamgp.online.posterior import Arrival, Drawn, Learned, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, DrawsFunctions, Learned, Look, Posterior, Rows, Units
 from streamgp.state import Declared, Nested, fitting, holding, pop
 
 DROPPED = 5
@@ -53,7 +53,7 @@ class Blocks:
         return lambda: owner.replay(blocks, z, y)
 
 
-class ExactPosterior(Declared, Posterior, Drawn):
+class ExactPosterior(Declared, Posterior, DrawsFunctions):
     """See the module; built by `streamgp.models.exact.build`.
 
     Args:

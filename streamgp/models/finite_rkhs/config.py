@@ -11,7 +11,7 @@ from streamgp.choice import OneOf
 from streamgp.encoders import identity, mlp
 from streamgp.kernels import linear, squared_exponential
 from streamgp.model_config import FUNCTIONS, Simulated
-from streamgp.models.finite_rkhs.training import TrainingConfig
+from streamgp.models.finite_rkhs.training import FiniteTrainingConfig
 from streamgp.online.options import EvidenceOptions, StreamOptions
 from streamgp.regression.recursive import Form
 from streamgp.training.early_stopping import EarlyStoppingOptions
@@ -32,7 +32,7 @@ class FourierConfig(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63, description="of the frequencies")
 
 
-class OnlineConfig(BaseModel):
+class FiniteOnlineConfig(BaseModel):
     """Training of features at the rebuilds of a stream, and the factor on its variance."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -90,8 +90,8 @@ class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
         description="add a linear part in the window; auto: where it has no more columns than `fourier.size`, and the "
         "kernel is not that already",
     )
-    training: TrainingConfig = Field(
-        TrainingConfig(weights_rate=5e-4),
+    training: FiniteTrainingConfig = Field(
+        FiniteTrainingConfig(weights_rate=5e-4),
         description="training of features by marginal likelihood, in batch and in a warm-up",
     )
     noise: float = Field(
@@ -99,8 +99,8 @@ class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
     )
     floor: float = Field(1e-4, ge=1e-8, le=1.0, description="least noise, in variances of the standardised target")
     patience: int = Field(20, ge=1, description="epochs without a better score after which training stops")
-    online: OnlineConfig = Field(
-        OnlineConfig(), description="training at the rebuilds of a stream, and the factor on its variance"
+    online: FiniteOnlineConfig = Field(
+        FiniteOnlineConfig(), description="training at the rebuilds of a stream, and the factor on its variance"
     )
     prior: Literal["auto", "one", "mixed"] = Field(
         "auto",
@@ -165,7 +165,7 @@ class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
         return self.prior == "mixed" or (self.prior == "auto" and bool(shape.lags) and self.form != "factor")
 
     @property
-    def refreshing(self) -> TrainingConfig:
+    def refreshing(self) -> FiniteTrainingConfig:
         """Training at a rebuild."""
         return self.training.model_copy(update={"rate": REFRESH_RATE if self.plain else NET_REFRESH_RATE})
 

@@ -18,7 +18,7 @@ from streamgp.base import FLOAT, Shape
 from streamgp.encoders import Layout
 from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.thinned import Hyper, Profile
+from streamgp.evidence.thinned import LogHyper, Profile
 from streamgp.kernels import Stationary
 from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.features import FiniteFeatures
@@ -29,7 +29,7 @@ from streamgp.optim.finite_head import FiniteHead
 from streamgp.regression.precision_mixture import STRONGER, PrecisionMixture
 from streamgp.regression.recursive import RecursiveRegression
 from streamgp.state import Parts, holding
-from streamgp.training.fit import Learner, Optimiser, Standing, training
+from streamgp.training.fit import Optimiser, Standing, Trainable, training
 
 CHUNK = 4096
 """Rows whose features are held at once."""
@@ -53,7 +53,7 @@ class Served(NamedTuple):
     noise: Tensor
 
 
-class FiniteLearner(nn.Module, Learner):
+class FiniteLearner(nn.Module, Trainable):
     """See the module.
 
     Args:
@@ -119,7 +119,7 @@ class FiniteLearner(nn.Module, Learner):
         return kernel.profile
 
     @torch.no_grad()
-    def settle(self, hyper: Hyper, inverse: Tensor) -> None:
+    def settle(self, hyper: LogHyper, inverse: Tensor) -> None:
         """Give the kernel and the noise these values. inverse: (W,) 1/ℓ of each column of z."""
         kernel = self.features.kernel
         assert isinstance(kernel, Stationary)

@@ -22,7 +22,7 @@ from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.learner import FiniteLearner
 from streamgp.models.finite_rkhs.training import descent
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.posterior import Arrival, Drawn, Learned, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, DrawsFunctions, Learned, Look, Posterior, Rows, Units
 from streamgp.online.summing import Summing
 from streamgp.online.variance import follow
 from streamgp.predictives.gaussian import Gaussian
@@ -34,7 +34,7 @@ LEAST, MOST = 0.25, 4.0
 """Factors on the variance that a stream's errors can lead to."""
 
 
-class FinitePosterior(Declared, Posterior, Drawn):
+class FinitePosterior(Declared, Posterior, DrawsFunctions):
     """See the module; built by `streamgp.models.finite_rkhs.build`.
 
     Args:

@@ -11,7 +11,7 @@ from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
 from streamgp.optim.finite_head import Estimator, FiniteHead
 
 
-class TrainingConfig(FiniteDescentConfig):
+class FiniteTrainingConfig(FiniteDescentConfig):
     """How features, weights and noise are trained, and by which of the paper's methods."""
 
     method: Literal["scgd", "minimax", "bsgd", "ldb", "none"] = Field(
@@ -40,7 +40,7 @@ class TrainingConfig(FiniteDescentConfig):
         return self
 
 
-def estimator(config: TrainingConfig) -> Estimator | None:
+def estimator(config: FiniteTrainingConfig) -> Estimator | None:
     """The method that a Config names; None: that of the driver, SCGD.
 
     Example:
@@ -67,7 +67,7 @@ def estimator(config: TrainingConfig) -> Estimator | None:
 
 
 def descent(
-    features: nn.Module, head: FiniteHead, config: TrainingConfig, epochs: int = 0, alone: bool = False
+    features: nn.Module, head: FiniteHead, config: FiniteTrainingConfig, epochs: int = 0, alone: bool = False
 ) -> FiniteDescent:
     """The driver with the method and the optimiser that a Config names; arguments as of `FiniteDescent`."""
     method = None if alone else estimator(config)

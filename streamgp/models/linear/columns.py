@@ -55,7 +55,7 @@ class Known(NamedTuple):
         return torch.cat([value[..., None], (value[..., None] - self.knots).clamp(min=0.0)], -1)
 
 
-class Block:
+class ColumnBlock:
     """Columns as they are made, with their penalties."""
 
     def __init__(self) -> None:
@@ -123,10 +123,10 @@ class SeasonColumns:
             levels: (O,) of the targets, from the first rows; (O, N) where windows are of several models.
         """
         parts = self.split(x)
-        clock = Clock(parts, self.context)
+        clock = PhaseTerms(parts, self.context)
         columns, penalties = list[Tensor](), torch.zeros(0, dtype=FLOAT)
         for name, level in zip(self.shape.targets, levels, strict=True):
-            block = Block()
+            block = ColumnBlock()
             self._fill(block, parts, clock, name, level, known)
             block.add(0.0, torch.ones_like(clock.year[..., 0]))
             columns.append(torch.cat([part.expand(self.shape.horizon, -1, -1) for part in block.columns], 2))
@@ -154,14 +154,16 @@ class SeasonColumns:
         ranks = {at: place if found[at] > EXPLAINS or len(z) < JUDGED else FULL for place, at in enumerate(order)}
         return [what._replace(rank=ranks.get(at, 0)) for at, what in enumerate(known)]
 
-    def _fill(self, block: Block, parts: Parts, clock: Clock, name: str, level: Tensor, known: Sequence[Known]) -> None:
+    def _fill(
+        self, block: ColumnBlock, parts: Parts, clock: PhaseTerms, name: str, level: Tensor, known: Sequence[Known]
+    ) -> None:
         """The columns of one target."""
         self._target(block, parts, clock, name, level)
         self._known(block, parts, clock, name, known)
         self._others(block, parts, name)
         self._calendar(block, clock)
 
-    def _target(self, block: Block, parts: Parts, clock: Clock, name: str, level: Tensor) -> None:
+    def _target(self, block: ColumnBlock, parts: Parts, clock: PhaseTerms, name: str, level: Tensor) -> None:
         """Departures of the target's own references from each other."""
         own = Own(parts, name)
         at, step, blocks = own.at, own.step, own.blocks
@@ -186,7 +188,7 @@ class SeasonColumns:
         if clock.days is not None:
             block.add(3.0, clock.days * (r1 - r7)[..., None])
 
-    def _others(self, block: Block, parts: Parts, name: str) -> None:
+    def _others(self, block: ColumnBlock, parts: Parts, name: str) -> None:
         """How far other targets and the inputs have departed of late."""
         back = "long" if self.context.long else "short"
         for other in self.shape.targets:
@@ -197,7 +199,7 @@ class SeasonColumns:
             now, day = parts.at(f"now-0({other})"), parts.at(f"day({other})")
             block.add(2.0, now - day, now - parts.at(f"now-1({other})"), day)
 
-    def _known(self, block: Block, parts: Parts, clock: Clock, name: str, known: Sequence[Known]) -> None:
+    def _known(self, block: ColumnBlock, parts: Parts, clock: PhaseTerms, name: str, known: Sequence[Known]) -> None:
         """Known inputs at the step, at its references, and their change since."""
         long = bool(self.context.long)
         flags = [other for other, what in zip(self.context.known, known, strict=True) if what.flag]
@@ -244,7 +246,7 @@ class SeasonColumns:
             if not flags:
                 block.add(1.0, there - at("now"), there - step("at-1"))
 
-    def _calendar(self, block: Block, clock: Clock) -> None:
+    def _calendar(self, block: ColumnBlock, clock: PhaseTerms) -> None:
         """The time of the step."""
         if clock.days is not None:
             block.add(6.0, clock.days, (clock.days[..., None] * clock.few[:, :, None]).flatten(2))
@@ -298,7 +300,7 @@ class Own(NamedTuple):
         return torch.stack([self.parts.at(key) for key in takewhile(self.parts.window.__contains__, found)], 2)
 
 
-class Clock:
+class PhaseTerms:
     """Harmonics and indicators of the steps' phases.
 
     Attributes:

@@ -86,7 +86,7 @@ class Made(NamedTuple):
     phased: Phased | None
 
 
-class Look(NamedTuple):
+class DirectLook(NamedTuple):
     """What windows look like to the regressions.
 
     Attributes:
@@ -180,7 +180,7 @@ class DirectRegression(nn.Module):
         if self.phases is not None:
             self.phases.begin(x, known, self.levels)
 
-    def look(self, x: Inputs) -> Look:
+    def look(self, x: Inputs) -> DirectLook:
         """What the windows look like to the regressions, and their forecasts.
 
         Before anything was learned there are no columns, and all memories forecast the first base.
@@ -188,7 +188,7 @@ class DirectRegression(nn.Module):
         if self.sums is None:
             first = self.columns.bases(x, self.levels)[0]
             none = first.new_zeros(self.shape.columns, len(first), 0)
-            return Look(none, first, first.expand(self.memories, -1, -1))
+            return DirectLook(none, first, first.expand(self.memories, -1, -1))
         made = self._made(self.guarded(x, self.levels, self.width))
         base = made.bases.gather(0, self.base.expand(1, len(made.context), -1))[0]
         features, bound = made.features, self.sums.bounds()
@@ -197,9 +197,9 @@ class DirectRegression(nn.Module):
             features = torch.clamp(features, -bound, bound)
         means = base + (features @ self.sums.weights[:, self.group].permute(1, 2, 0)).permute(2, 1, 0)
         if self.phases is None or made.phased is None:
-            return Look(features, base, means)
+            return DirectLook(features, base, means)
         phased, more = self.phases.look(made.phased, made.bases[0])
-        return Look(features, base, torch.cat([means, more]), made.bases[0], phased)
+        return DirectLook(features, base, torch.cat([means, more]), made.bases[0], phased)
 
     def _made(self, x: Inputs) -> Made:
         """What is made of the windows; those that are learned were forecast a batch before, and are kept until then."""
@@ -246,7 +246,7 @@ class DirectRegression(nn.Module):
         agree = (last - now).abs().amax(1, keepdim=True) <= AGREE * jump
         return now, torch.where(agree & (jump > MOVED * width), jump, 0.0)
 
-    def learn(self, x: Inputs, look: Look, y: Tensor) -> None:
+    def learn(self, x: Inputs, look: DirectLook, y: Tensor) -> None:
         """Learn N windows.
 
         Args:

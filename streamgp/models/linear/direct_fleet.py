@@ -38,8 +38,8 @@ State: TypeAlias = "dict[str, Tensor]"
 """Of K series, which is their leading axis."""
 
 
-class Look(NamedTuple):
-    """What windows look like to their models; see `direct.Look`.
+class DirectFleetLook(NamedTuple):
+    """What windows look like to their models; see `direct.DirectLook`.
 
     Attributes:
         features: (K, T, N, d) within their bounds.
@@ -105,7 +105,7 @@ class Alike:
             for value, why in zip(loss.tolist(), whys, strict=True)
         ]
 
-    def _look(self, packed: Packed, held: State, x: Inputs) -> Look:
+    def _look(self, packed: Packed, held: State, x: Inputs) -> DirectFleetLook:
         """The forecasts of the windows' models."""
         regression, (series, windows) = self.regression, packed.rows.shape
         x = x.rows(packed.rows.flatten())
@@ -148,9 +148,9 @@ class Alike:
         latent, noise = mixer.variances(_side_by_side(means), _side_by_side(prior))
         mixed = (mixer.mean(_side_by_side(means)), latent, noise)
         mean, latent, noise = (part.unflatten(1, (series, -1)).transpose(0, 1) for part in mixed)
-        return Look(features, base, season, means, phased, (mean, latent, noise))
+        return DirectFleetLook(features, base, season, means, phased, (mean, latent, noise))
 
-    def _learn(self, packed: Packed, held: State, look: Look, y: Tensor) -> Tensor:
+    def _learn(self, packed: Packed, held: State, look: DirectFleetLook, y: Tensor) -> Tensor:
         """Add windows to the sums and solve them, in place; (K,) an index of `WHY`. y: (K, N, T)."""
         short, passed = self.regression.context.short, packed.counts.to(FLOAT)
         own, at = self.regression.sums, "regression.sums"

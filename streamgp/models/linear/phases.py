@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Json, Shape
-from streamgp.models.linear.columns import FULL, Block, Clock, Known, Own, Parts, SeasonColumns
+from streamgp.models.linear.columns import FULL, ColumnBlock, Known, Own, Parts, PhaseTerms, SeasonColumns
 from streamgp.models.linear.sums import Sums
 
 PHASES = 24
@@ -35,7 +35,9 @@ RIDGES = (60.0, 30.0)
 class PhaseColumns(SeasonColumns):
     """Columns of which the phase is no part; see `SeasonColumns`."""
 
-    def _fill(self, block: Block, parts: Parts, clock: Clock, name: str, level: Tensor, known: Sequence[Known]) -> None:
+    def _fill(
+        self, block: ColumnBlock, parts: Parts, clock: PhaseTerms, name: str, level: Tensor, known: Sequence[Known]
+    ) -> None:
         step = torch.arange(1, self.shape.horizon + 1, dtype=FLOAT, device=clock.year.device)[:, None]
         near = -step / self.context.short
         decay = torch.stack([torch.ones_like(near), (24.0 * near).exp(), (5.0 * near).exp()], 2)  # (H, 1, 3)
@@ -45,7 +47,9 @@ class PhaseColumns(SeasonColumns):
         block.add(2.0, clock.few)
         block.add(3.0, clock.year)
 
-    def _references(self, block: Block, parts: Parts, clock: Clock, name: str, level: Tensor, decay: Tensor) -> None:
+    def _references(
+        self, block: ColumnBlock, parts: Parts, clock: PhaseTerms, name: str, level: Tensor, decay: Tensor
+    ) -> None:
         """Departures of the target's own references from each other, and of late."""
         own = Own(parts, name)
         at, step, blocks = own.at, own.step, own.blocks
@@ -68,7 +72,7 @@ class PhaseColumns(SeasonColumns):
         block.add(1.5, *(value[..., None] * decay for value in late))
         block.add(2.0, apart[..., 3:])
 
-    def _known_inputs(self, block: Block, parts: Parts, name: str, known: Sequence[Known], decay: Tensor) -> None:
+    def _known_inputs(self, block: ColumnBlock, parts: Parts, name: str, known: Sequence[Known], decay: Tensor) -> None:
         """Known inputs at the step, their change since its references, and what they changed of late."""
         long = bool(self.context.long)
         back = "long" if long else "short"

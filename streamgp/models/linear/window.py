@@ -127,7 +127,7 @@ SIZES = {
 """The state of a model and its axes: W columns of a window, U of these, the intercept and hinges, T targets."""
 
 
-class Look(NamedTuple):
+class WindowLook(NamedTuple):
     """What windows look like to their models. u: (K, N, W + 1) features; lever: (K, N, 1) uᵀA⁻¹u; mean, variance,
     latent: (K, N, T); dof: (K, N, T) of the t distribution."""
 
@@ -289,7 +289,7 @@ class Linear(Model):
         more = [] if self.hinges is None else [self.hinges(x)[None]]
         return torch.cat([torch.ones_like(centred[..., :1]), centred, *more], 2)
 
-    def look(self, packed: Packed, held: Mapping[str, Tensor], x: Inputs) -> Look:
+    def look(self, packed: Packed, held: Mapping[str, Tensor], x: Inputs) -> WindowLook:
         """What each window looks like to its model; before any data the forecasts are those of a random walk."""
         reference, fresh = packed.laid(self.reference(x)), held["rows"] == 0
         new, factor = bool(fresh.any()), held["factor"]
@@ -305,7 +305,7 @@ class Linear(Model):
             none, prior = fresh[:, None, None], packed.laid(random_walk_variance(x, self.shape))
             mean = torch.where(none, reference, mean)
             latent, variance = torch.where(none, 0.0, latent), torch.where(none, prior, variance)
-        return Look(u, lever, mean, variance, latent, (2 * shape).expand_as(mean))
+        return WindowLook(u, lever, mean, variance, latent, (2 * shape).expand_as(mean))
 
     def learn(
         self, packed: Packed, held: dict[str, Tensor], x: Inputs, y: Tensor, guarded: bool

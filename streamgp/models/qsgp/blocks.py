@@ -28,7 +28,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.linalg.cholesky import cholesky
-from streamgp.models.qsgp.engine import Engine, Seen, TrainingRows
+from streamgp.models.qsgp.engine import Engine, EngineLook, TrainingRows
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.head import Head
 from streamgp.models.qsgp.sites import Sites
@@ -109,12 +109,12 @@ class BlockEngine(Engine):
             return self.head.variance(z)
         return z.new_zeros(len(z)) if bool(self.count > 0) else self.basis.prior_variance(z)
 
-    def see(self, z: Tensor) -> Seen:
+    def see(self, z: Tensor) -> EngineLook:
         if not self.head.whole or not self.head.size:
             return super().see(z)
         phi = self.head.features(z)
         mean = thin(phi, self.solver.mu[: self.head.size].to(phi.dtype))
-        return Seen(mean, self.head.variance(z, phi), phi)
+        return EngineLook(mean, self.head.variance(z, phi), phi)
 
     def begin(self, noise: Tensor, y: Tensor) -> None:
         system = self.sites.begin(noise, y)

@@ -15,7 +15,7 @@ from streamgp.features.inducing import Inducing
 from streamgp.models.qsgp.features import Basis, Candidates
 from streamgp.models.qsgp.sites import Sites
 from streamgp.online.summing import Summing
-from streamgp.optim.block_rows import Rows
+from streamgp.optim.block_rows import BlockRows
 
 
 class TrainingRows:
@@ -27,7 +27,7 @@ class TrainingRows:
         share: (R,), 0 where a row is held out.
     """
 
-    def __init__(self, rows: Rows, y: Tensor, share: Tensor) -> None:
+    def __init__(self, rows: BlockRows, y: Tensor, share: Tensor) -> None:
         self.rows, self.y, self.share = rows, y, share
 
     @property
@@ -46,7 +46,7 @@ class TrainingRows:
         return self.share[:, None] * torch.isfinite(self.y)
 
 
-class Seen(NamedTuple):
+class EngineLook(NamedTuple):
     """Inputs as an engine sees them: computed once, used to forecast and to learn.
 
     Attributes:
@@ -135,9 +135,9 @@ class Engine(nn.Module, ABC):
     def variance(self, z: Tensor) -> Tensor:
         """(N, W) -> (N,) latent, in the dtype of z."""
 
-    def see(self, z: Tensor) -> Seen:
+    def see(self, z: Tensor) -> EngineLook:
         """Mean and variance of inputs (N, W), and what they were computed from."""
-        return Seen(self.mean(z), self.variance(z), None)
+        return EngineLook(self.mean(z), self.variance(z), None)
 
     def place(self, z: Tensor, weight: Tensor, generator: Generator) -> None:
         """Put functions of the basis on some of these rows, where they stand on rows: what was learned is void.

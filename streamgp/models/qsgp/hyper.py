@@ -25,7 +25,7 @@ from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial, structure
 from streamgp.evidence.search import ADAM, Way
-from streamgp.evidence.thinned import Estimate, Hyper, Profile, choose
+from streamgp.evidence.thinned import Evaluation, LogHyper, Profile, choose
 from streamgp.evidence.thinned import start as default
 from streamgp.linalg.cholesky import cholesky, whiten
 from streamgp.models.qsgp.config import Config
@@ -99,11 +99,11 @@ def way(kernel: Candidates, *, outcomes: bool, slowly: bool) -> Way:
         return ADAM
 
     def method(
-        x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[Hyper, int]], *, profile: Profile
-    ) -> Estimate:
+        x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[LogHyper, int]], *, profile: Profile
+    ) -> Evaluation:
         found = choose(x, y, groups, kernel.radial, starts, spread=SPREAD if outcomes else None)
         kernel.take(found.kernel)
-        return Estimate(found.hyper, found.value)
+        return Evaluation(found.hyper, found.value)
 
     return Way(method, lambda groups: [default(groups)], EVALUATIONS, FURTHER)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Shape
 from streamgp.errors import UsageError
 from streamgp.models.qsgp.config import QUADRUPLE, Config
-from streamgp.models.qsgp.engine import Engine, Seen, TrainingRows
+from streamgp.models.qsgp.engine import Engine, EngineLook, TrainingRows
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.sites import GaussianSites, LaplaceSites, Sites
 
@@ -85,9 +85,9 @@ class DrawnEngine(Engine):
     def variance(self, z: Tensor) -> Tensor:
         return self.see(z).variance
 
-    def see(self, z: Tensor) -> Seen:
+    def see(self, z: Tensor) -> EngineLook:
         found = self.descent.image(z)
-        return Seen(found.mean, found.variance, None)
+        return EngineLook(found.mean, found.variance, None)
 
     def training_rows(self, z: Tensor, y: Tensor, share: Tensor) -> TrainingRows:
         return TrainingRows(self.descent.rows(z, y, share), y, share)
@@ -215,7 +215,7 @@ def quadruple_engine(config: Config, shape: Shape, basis: Basis, sites: Sites) -
     Raises:
         UsageError: there are more dense columns than functions.
     """
-    from streamgp.papers.qsgp.steps import SiteSteps, Steps
+    from streamgp.papers.qsgp.steps import SiteSteps, StepOptions
 
     gaussian = isinstance(sites, GaussianSites)
     optimiser = config.optimiser
@@ -231,7 +231,7 @@ def quadruple_engine(config: Config, shape: Shape, basis: Basis, sites: Sites) -
 
         hyper = HYPER if config.learn == "elbo" else 0.0
         rate, support = config.rate or RATES[optimiser], config.control_variates
-        options = Steps(optimiser, rate, config.batch, support, columns, hyper, augment=config.augment)
+        options = StepOptions(optimiser, rate, config.batch, support, columns, hyper, augment=config.augment)
         dtype = FLOAT if config.placed else torch.float32  # S of smooth kernels is nearly singular
         descent = QuadrupleDescent(basis, shape.columns, options, config.seed, dtype)
         return QuadrupleEngine(basis, sites, descent, config.reservoir, steps)

@@ -26,7 +26,7 @@ from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, Searched, Way, thinned
-from streamgp.evidence.thinned import Hyper, by_lbfgs, start
+from streamgp.evidence.thinned import LogHyper, by_lbfgs, start
 from streamgp.features.inducing import augmentation
 from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import way_of
@@ -271,7 +271,7 @@ def _absorb(own: OnFeatures[Functions, RelevanceRegression], z: Tensor, y: Tenso
     own.regression.absorb(own.features(z), y, weight)
 
 
-def starts(groups: int) -> list[Hyper]:
+def starts(groups: int) -> list[LogHyper]:
     """Where searches of hyper-parameters start."""
     usual = start(groups)
     return [usual, usual._replace(lengthscale=usual.lengthscale - SHORTER)]

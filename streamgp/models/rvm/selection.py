@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT
 from streamgp.models.rvm.config import Config
 from streamgp.models.rvm.functions import Functions
-from streamgp.optim.relevance import Kept, Sums, batched, sequential, settle
+from streamgp.optim.relevance import RelevanceSums, Selection, batched, sequential, settle
 
 SMALL = 600
 """Functions up to which the sequential selection is the default."""
@@ -24,7 +24,7 @@ CHUNK = 2048
 """Rows whose functions are computed at once."""
 
 
-class Table:
+class FunctionTable:
     """Values of m functions at n rows.
 
     Args:
@@ -40,7 +40,7 @@ class Table:
             dtype = FLOAT if size <= EXACT else torch.float32
             self.held = [functions(part).to(dtype) for part in z.split(CHUNK)]
 
-    def sums(self, y: Tensor, weight: Tensor) -> Sums:
+    def sums(self, y: Tensor, weight: Tensor) -> RelevanceSums:
         """What the rows say, with weights (n,), of targets (n, T) without NaN."""
         squares = self.z.new_zeros(len(self.functions))
         moment = self.z.new_zeros(len(self.functions), y.shape[1])
@@ -58,8 +58,10 @@ class Table:
 
         if len(self.z) * len(self.functions) <= EXACT and len(self.functions) <= SMALL:
             whole = columns(torch.arange(len(squares), device=squares.device))
-            return Sums(squares, moment, weight @ y.square(), float(weight.sum()), lambda places: whole[:, places])
-        return Sums(squares, moment, weight @ y.square(), float(weight.sum()), columns)
+            return RelevanceSums(
+                squares, moment, weight @ y.square(), float(weight.sum()), lambda places: whole[:, places]
+            )
+        return RelevanceSums(squares, moment, weight @ y.square(), float(weight.sum()), columns)
 
     def feature(self, rows: Tensor, places: Tensor) -> Tensor:
         """(N,) rows, (k,) places -> (N, k) float64, computed where they are asked for."""
@@ -74,7 +76,7 @@ class Table:
 
 def select(
     config: Config, functions: Functions, z: Tensor, y: Tensor, weight: Tensor, noise: float, generator: Generator
-) -> Kept:
+) -> Selection:
     """The functions that the rows need.
 
     Args:
@@ -86,7 +88,7 @@ def select(
         noise: σ² at the start.
         generator: of what the quadruple solver draws.
     """
-    table = Table(functions, z)
+    table = FunctionTable(functions, z)
     sums = table.sums(y, weight)
     most = min(config.basis, len(functions))
     solver = config.solver
@@ -101,5 +103,5 @@ def select(
     found = QuadrupleRelevance(table.feature, sums.squares, y, weight, noise, Draws(), generator).run()
     if len(found.places) > most:
         strongest = torch.argsort(found.precision, stable=True)[:most]
-        found = Kept(found.places[strongest], found.precision[strongest], found.noise, found.rounds)
+        found = Selection(found.places[strongest], found.precision[strongest], found.noise, found.rounds)
     return settle(sums, found)

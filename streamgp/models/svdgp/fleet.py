@@ -23,12 +23,12 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Shape, Step
 from streamgp.evidence.search import Search, thinned
-from streamgp.evidence.thinned import Hyper
+from streamgp.evidence.thinned import LogHyper
 from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import way_of
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.conjugate import Conjugate
-from streamgp.models.svdgp.look import Look, Seen
+from streamgp.models.svdgp.look import FleetLook, Seen
 from streamgp.models.svdgp.pooled_prior import PooledPrior
 from streamgp.models.svdgp.posterior import SvdgpPosterior
 from streamgp.models.svdgp.stacked_features import aligned, features
@@ -38,7 +38,7 @@ from streamgp.online.reference import Reference
 from streamgp.online.reservoir import Reservoir
 from streamgp.online.stacked import Packed, Stacked, chosen, left_out, limited, plausible_rows
 from streamgp.online.stacked_reservoir import WINDOWS, Entered, StackedReservoir
-from streamgp.online.stacked_units import Rows, StackedUnits, State
+from streamgp.online.stacked_units import StackedRows, StackedUnits, State
 from streamgp.online.winsorise import FAR, LASTING, Winsoriser
 from streamgp.regression import additive
 
@@ -177,14 +177,14 @@ class SharedFleet:
         if self._prior is not None:
             for some in packed.parts(self._near):
                 held, truth = self._held.take(some.codes, self._looked), self._truth(some, y)
-                self._units.fit(held, Rows(x.rows(some.rows.flatten()), truth, some.there.to(FLOAT)))
+                self._units.fit(held, StackedRows(x.rows(some.rows.flatten()), truth, some.there.to(FLOAT)))
                 self._prior.add(some, held, x, truth, self._held.size)
             self._prior.use()
         self._renew(packed.codes, packed.counts.to(FLOAT), [(x.rows(r[t]), y[r[t]]) for r, t in self._some(packed)])
         for some in packed.parts(self._near):
             held = self._held.take(some.codes, self._changing)
             entered = self._reservoir.offer(some, held, self._generator)
-            rows = Rows(x.rows(some.rows.flatten()), self._truth(some, y), some.there.to(FLOAT))
+            rows = StackedRows(x.rows(some.rows.flatten()), self._truth(some, y), some.there.to(FLOAT))
             steps |= self._begin(some.codes, held, rows, "epoch")
             self._enter(some.codes, entered, x, y)
         why, nothing = dict(zip(there, glitches, strict=True)), Step(math.nan, self._size, True, "nothing observed")
@@ -234,7 +234,7 @@ class SharedFleet:
         """(K, P, T) prior means of the weights; None where they are 0."""
         return None if self._prior is None else self._prior.mean(held, number, self.shared[number].noise)
 
-    def _recalled(self, packed: Packed, held: State, x: Inputs) -> Look:
+    def _recalled(self, packed: Packed, held: State, x: Inputs) -> FleetLook:
         """`_glance` at windows, as far as they were not seen just before."""
         for seen in self._seen:
             look = seen.recalled(packed, x, self.shape.horizon, lambda first: self._glance(held, first))
@@ -242,19 +242,19 @@ class SharedFleet:
                 return look
         return self._glance(held, x.rows(packed.rows.flatten()))
 
-    def _glance(self, held: State, x: Inputs) -> Look:
+    def _glance(self, held: State, x: Inputs) -> FleetLook:
         """K · N windows, series by series, with a latent variance that is too small: what the basis does not reach."""
         number, z = self._number(held), self._units.standardised(held, x)
         phi, gap = self._features(number, z)
         mean, unit = phi @ held["coefficients"], held["output.scale"][:, None]
-        return Look(z, phi, mean, gap[..., None], self._units.shift(held, x), held["residual"][:, None], unit)
+        return FleetLook(z, phi, mean, gap[..., None], self._units.shift(held, x), held["residual"][:, None], unit)
 
-    def _measured(self, held: State, look: Look) -> Look:
+    def _measured(self, held: State, look: FleetLook) -> FleetLook:
         """A glance with the latent variance."""
         half = torch.linalg.solve_triangular(held["root"], look.phi.mT, upper=False)
         return look._replace(latent=look.latent + half.square().sum(1)[..., None])
 
-    def _reached(self, codes: Tensor, look: Look, y: Tensor) -> Look:
+    def _reached(self, codes: Tensor, look: FleetLook, y: Tensor) -> FleetLook:
         """A glance with the latent variance of the series of which a truth is beyond the limit without it."""
         if self.config.limit is None:
             return look
@@ -263,7 +263,7 @@ class SharedFleet:
         if not bool(some.any()):
             return look
         latent = look.latent.clone()
-        part = Look(*(value[some] if value.dim() else value for value in look))
+        part = FleetLook(*(value[some] if value.dim() else value for value in look))
         latent[some] = self._measured(self._held.take(codes[some], ("root",)), part).latent
         return look._replace(latent=latent)
 
@@ -310,7 +310,7 @@ class SharedFleet:
         for name, part in zip(WINDOWS, (x.past, x.future, y), strict=True):
             self._held.write(name, at, part[entered.row])
 
-    def _admitted(self, packed: Packed, held: State, look: Look) -> tuple[Packed, list[int]]:
+    def _admitted(self, packed: Packed, held: State, look: FleetLook) -> tuple[Packed, list[int]]:
         """The windows that `Winsoriser.admits`, and how many of each series it does not."""
         if self.config.limit is None:
             return packed, [0] * len(packed.codes)
@@ -357,7 +357,7 @@ class SharedFleet:
                 self._prior.forget(one)
         return found
 
-    def _filled(self, held: State) -> Rows:
+    def _filled(self, held: State) -> StackedRows:
         """What the reservoirs keep, with what is missing of a row as the model of now predicts it."""
         rows = self._reservoir.sample(held)
         missing = ~torch.isfinite(rows.y) & (rows.weight > 0)[..., None]
@@ -393,7 +393,7 @@ class SharedFleet:
         hypers, pool, rests = list[Tensor](), list[Tensor](), list[Tensor]()
         for x, y in sample:
             held = {name: part[None].clone() for name, part in self._held.fresh.items()}
-            target = self._units.fit(held, Rows(x, y[None], y.new_ones(1, len(y))))[0]
+            target = self._units.fit(held, StackedRows(x, y[None], y.new_ones(1, len(y))))[0]
             z = self._units.standardised(held, x)[0]
             if self._prior is not None:
                 target = self._prior.rest(held, z, target)
@@ -401,13 +401,13 @@ class SharedFleet:
             radial = squared_exponential.build(squared_exponential.Config(), z.shape[1])
             search = Search(self._inputs.count, once=False, way=way_of(self.config, radial))
             if self._hyper is not None:
-                search.hyper, search.found = Hyper.unpack(self._hyper), True
+                search.hyper, search.found = LogHyper.unpack(self._hyper), True
             inputs, outputs = held["input.scale"][0], held["output.scale"][0]
             hypers.append(search.run(z[thin], target[thin], self._inputs.groups, inputs, outputs).pack())
             pool.append(z)
             rests.append(target)
         self._hyper, self._made = torch.stack(hypers).median(0).values, int(seen.max())
-        hyper, rows = Hyper.unpack(self._hyper), torch.cat(pool)
+        hyper, rows = LogHyper.unpack(self._hyper), torch.cat(pool)
         chosen = torch.randperm(len(rows), generator=self._generator)[: self.config.basis].to(rows.device)
         kernel = Conjugate(rows.shape[1], self.shape.columns, self.config.basis, self._linear).to(self._device)
         noise = hyper.noise.exp() * self.config.tempering(self.shape)
@@ -417,7 +417,7 @@ class SharedFleet:
         if self._prior is not None:
             self._prior.estimate(newest, list(zip(pool, rests, strict=True)))
 
-    def _begin(self, codes: Tensor, held: State, rows: Rows, done: str) -> dict[int, Step]:
+    def _begin(self, codes: Tensor, held: State, rows: StackedRows, done: str) -> dict[int, Step]:
         """Start series over from these rows, on the newest kernel and basis; their steps."""
         newest = max(self.shared)
         kernel, new = self.shared[newest], dict(held)

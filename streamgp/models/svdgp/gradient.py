@@ -31,7 +31,7 @@ from streamgp.models.svdgp.config import Config
 from streamgp.objectives import elbo
 from streamgp.online.posterior import Arrival, Learned, Look, Posterior, Rows, Units, tied
 from streamgp.optim.adam import RowAdam, schedule
-from streamgp.optim.decoupled import GrowingBasis, Hyper, Observed, Orthogonal, Parametrisation, Prepared
+from streamgp.optim.decoupled import GrowingBasis, Hyper, Orthogonal, Parametrisation, Prepared, SettledRows
 
 if TYPE_CHECKING:
     from streamgp.papers.svdgp.transfer import Streaming
@@ -296,7 +296,7 @@ class GradientPosterior(Posterior):
         self._grow(look.z)
         grown = self.posterior.beta.size > size
         if self.streaming is not None:
-            self._stream(self.streaming, Observed(look.z, arrival.y, look.z.new_ones(len(look.z))), arrival.kept)
+            self._stream(self.streaming, SettledRows(look.z, arrival.y, look.z.new_ones(len(look.z))), arrival.kept)
             return "basis points replaced" if moved else ""
         for _ in range(self._steps(len(look.z))):
             rows = self._with_older(look.z, arrival, self.config.batch)
@@ -313,7 +313,7 @@ class GradientPosterior(Posterior):
 
         return self.posterior if isinstance(self.posterior, Streaming) else None
 
-    def _stream(self, q: Streaming, rows: Observed, kept: float) -> None:
+    def _stream(self, q: Streaming, rows: SettledRows, kept: float) -> None:
         """Learn rows once: the steps of Adam and then those of q are on them and on what q says before, which is what
         `kept` leaves of it."""
         q.carry(self.hyper, kept)
@@ -349,7 +349,7 @@ class GradientPosterior(Posterior):
             chosen = self._some(rows)[: 2 * self.config.batch]
             self.last = self._learn(rows, chosen)
         if self.posterior.natural:
-            self._settle(Observed(rows.z, rows.y, rows.weight), *BEGIN)
+            self._settle(SettledRows(rows.z, rows.y, rows.weight), *BEGIN)
         self._observe(rows.z[chosen])
         return ""
 
@@ -361,7 +361,7 @@ class GradientPosterior(Posterior):
         parts = order.split(self.config.batch)
         self.last = sum(self._learn(rows, part) * len(part) for part in parts) / len(order)
         if self.posterior.natural:
-            self._settle(Observed(rows.z, rows.y, rows.weight), *BEGIN)
+            self._settle(SettledRows(rows.z, rows.y, rows.weight), *BEGIN)
         self._observe(rows.z[parts[0]])
         return True
 
@@ -397,7 +397,7 @@ class GradientPosterior(Posterior):
         with torch.no_grad():
             first = self._some(rows)[: self.posterior.beta.capacity]
             self._begin(self.posterior.add(self.encoder(rows.z[first]), self.hyper))
-        self._settle(Observed(rows.z, rows.y, rows.weight), *BEGIN)
+        self._settle(SettledRows(rows.z, rows.y, rows.weight), *BEGIN)
 
     def _by_evidence(self, rows: Rows, units: Units) -> None:
         """Hyper-parameters with the best marginal likelihood of thinned rows, under Gaussian noise; `likelihood.noise`
@@ -416,16 +416,16 @@ class GradientPosterior(Posterior):
             for name, p in self.named_parameters():
                 self.iterate[name].copy_(p)
 
-    def _with_older(self, z: Tensor, arrival: Arrival, count: int) -> Observed:
+    def _with_older(self, z: Tensor, arrival: Arrival, count: int) -> SettledRows:
         """New rows z (N, W), and older ones that stand for all older ones."""
         older = arrival.older(count)
         weights = torch.cat((older.weight.new_ones(len(z)), older.weight))
-        return Observed(torch.cat((z, older.z)), torch.cat((arrival.y, older.y)), weights)
+        return SettledRows(torch.cat((z, older.z)), torch.cat((arrival.y, older.y)), weights)
 
-    def _settle(self, rows: Observed, size: float, steps: int) -> None:
+    def _settle(self, rows: SettledRows, size: float, steps: int) -> None:
         """Natural-gradient steps of q on standardised windows."""
         with torch.no_grad():
-            seen = Observed(self.encoder(rows.x), rows.y, rows.weight * self.share)
+            seen = SettledRows(self.encoder(rows.x), rows.y, rows.weight * self.share)
         self._begin(self.posterior.settle(seen, self.hyper, self.likelihood, self.offset, size, steps))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:

@@ -17,7 +17,7 @@ from streamgp.online.stacked import Packed
 from streamgp.predictives.gaussian import Gaussian
 
 
-class Look(NamedTuple):
+class FleetLook(NamedTuple):
     """Windows as the posteriors see them, standardised. phi: (K, N, P); mean: (K, N, T); latent: (K, N, 1); shift:
     (K, N, T) and unit: (K, 1, T), what they are in the units of the columns; noise: (K, 1, T)."""
 
@@ -39,9 +39,11 @@ class Seen(NamedTuple):
 
     codes: Tensor
     x: Inputs
-    look: Look
+    look: FleetLook
 
-    def recalled(self, packed: Packed, x: Inputs, horizon: int, first: Callable[[Inputs], Look]) -> Look | None:
+    def recalled(
+        self, packed: Packed, x: Inputs, horizon: int, first: Callable[[Inputs], FleetLook]
+    ) -> FleetLook | None:
         """The look at windows that are learned; None where they are not those that were seen.
 
         Args:
@@ -60,4 +62,4 @@ class Seen(NamedTuple):
                 return None
         head, own = first(x.rows(packed.rows[:, :more].flatten())), self.look
         z, phi, mean, latent, shift = (torch.cat([a, b[:, :known]], 1) for a, b in zip(head[:5], own[:5], strict=True))
-        return Look(z, phi, mean, latent, shift, head.noise, head.unit)
+        return FleetLook(z, phi, mean, latent, shift, head.noise, head.unit)

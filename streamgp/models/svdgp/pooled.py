@@ -34,7 +34,7 @@ WAITING = 64
 """Sums that wait, at most; then two neighbours are added up, as of the later time."""
 
 
-class Waiting(NamedTuple):
+class PendingSums(NamedTuple):
     """Sums of rows up to a time. kept: part of what was there before that is left beside them."""
 
     until: int
@@ -67,7 +67,7 @@ class PooledRegression:
         self.moment = torch.zeros(width + 1, columns, dtype=FLOAT, device=device)
         self.coefficients: Tensor | None = None
         """(W + 1, T) c, that of the constant last, as of the last `reach`; None before any row."""
-        self._waiting: list[Waiting] = []
+        self._waiting: list[PendingSums] = []
         self._begun = False
 
     def add(self, z: Tensor, t: Tensor, weight: Tensor, kept: float, until: int) -> None:
@@ -89,12 +89,12 @@ class PooledRegression:
             expected = torch.zeros_like(t) if self.coefficients is None else z @ self.coefficients
             t, weight = torch.where(seen, t, expected), weight * seen.to(FLOAT).mean(1)
         weighted = z * weight[:, None]
-        self._waiting.append(Waiting(until, weighted.T @ z, weighted.T @ t, kept))
+        self._waiting.append(PendingSums(until, weighted.T @ z, weighted.T @ t, kept))
         self._waiting.sort(key=lambda one: one.until)
         if len(self._waiting) > WAITING:
             first, second = self._waiting[-2:]
             gram, moment = first.gram * second.kept + second.gram, first.moment * second.kept + second.moment
-            self._waiting[-2:] = [Waiting(second.until, gram, moment, first.kept * second.kept)]
+            self._waiting[-2:] = [PendingSums(second.until, gram, moment, first.kept * second.kept)]
 
     def begin(self) -> None:
         """From here on all that was added may be used: the rows that follow come behind it in the stream."""
@@ -118,7 +118,7 @@ class PooledRegression:
         identity = torch.eye(len(gram), dtype=FLOAT, device=gram.device)
         return cholesky(mean + RIDGE * mean.diagonal().mean().clamp(min=RIDGE) * identity, first=0.0).lower, rows
 
-    def _sums(self, more: list[Waiting]) -> tuple[Tensor, Tensor]:
+    def _sums(self, more: list[PendingSums]) -> tuple[Tensor, Tensor]:
         gram, moment = self.gram, self.moment
         for one in more:
             gram, moment = gram * one.kept + one.gram, moment * one.kept + one.moment
@@ -143,7 +143,7 @@ class PooledRegression:
         self._begun, self._waiting = bool(about["begun"]), []
         for at, (until, kept) in enumerate(about["waiting"]):
             gram, moment = (tensors[f"waiting.{name}"][at].to(self.gram) for name in ("gram", "moment"))
-            self._waiting.append(Waiting(until, gram, moment, kept))
+            self._waiting.append(PendingSums(until, gram, moment, kept))
 
 
 def with_one(z: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from streamgp.base import FLOAT, Json, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
-from streamgp.evidence.thinned import Hyper
+from streamgp.evidence.thinned import LogHyper
 from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import way_of
 from streamgp.models.svdgp.config import Config
@@ -59,7 +59,7 @@ BLOCKS, CHECKED = 50, 4096
 """Equal blocks that a batch is cut into, and rows at most of those that are left out in turn, evenly spread."""
 
 
-class Waiting(NamedTuple):
+class UnlearnedRows(NamedTuple):
     """Rows that are not learned yet.
 
     Attributes:
@@ -75,7 +75,7 @@ class Waiting(NamedTuple):
     weight: Tensor
 
 
-class Features(NamedTuple):
+class BasisFeatures(NamedTuple):
     """Features of windows z (N, W), φ (N, E + m), on the basis with this factor C: no method changes one in place."""
 
     z: Tensor
@@ -119,10 +119,10 @@ class SvdgpPosterior(RegressionPosterior):
         self.novelty, self.novel, self.sparing = 0.0, 0, False
         self.since = 0  # rows since the basis was chosen
         self.epochs = 0  # of the fit that is going on
-        self.waiting: Waiting | None = None
+        self.waiting: UnlearnedRows | None = None
         self.learning = False  # whether the newest rows were learned with those that waited
         self.kept = 1.0  # part of the weight of what was learned that is left since
-        self.latest: Features | None = None
+        self.latest: BasisFeatures | None = None
 
     @property
     def sums_rows(self) -> bool:
@@ -168,7 +168,7 @@ class SvdgpPosterior(RegressionPosterior):
         if last is not None and last.lower is self.regression.lower and torch.equal(last.z, z):
             return last.phi
         phi = self.regression.features(z)
-        self.latest = Features(z, phi, self.regression.lower) if len(z) <= CHUNK else None
+        self.latest = BasisFeatures(z, phi, self.regression.lower) if len(z) <= CHUNK else None
         return phi
 
     def measured(self, look: Look, rows: Tensor) -> Look:
@@ -178,15 +178,15 @@ class SvdgpPosterior(RegressionPosterior):
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
         """Learn the rows that wait and these, once they are enough."""
-        new = Waiting(look.z, look.features, arrival.y, arrival.y.new_ones(len(arrival.y)))
+        new = UnlearnedRows(look.z, look.features, arrival.y, arrival.y.new_ones(len(arrival.y)))
         old, self.kept, self.learning = self.waiting, self.kept * arrival.kept, False
         if old is not None:
             old = old._replace(weight=old.weight * arrival.kept)
-            new = Waiting(*(torch.cat(pair) for pair in zip(old, new, strict=True)))
+            new = UnlearnedRows(*(torch.cat(pair) for pair in zip(old, new, strict=True)))
         self.waiting = new
         return self._learn(new) if len(new.y) >= min(TOGETHER, SHARE * float(self.weight)) else ""
 
-    def _learn(self, new: Waiting) -> str:
+    def _learn(self, new: UnlearnedRows) -> str:
         """Grow the basis by its share of the rows, and learn them. O(M²N + M³), M basis functions."""
         (z, phi, y, weight), growth, event = new, self.config.growth, ""
         self.learning = True
@@ -276,7 +276,7 @@ class SvdgpPosterior(RegressionPosterior):
         self.waiting, self.kept = None, 1.0
         self._chosen(rows)
 
-    def _found(self, rows: Rows, units: Units, evidence_rows: int) -> tuple[Hyper, Tensor]:
+    def _found(self, rows: Rows, units: Units, evidence_rows: int) -> tuple[LogHyper, Tensor]:
         """Hyper-parameters with the best evidence of thinned rows, and () the noise of the updates, tempered."""
         thin = thinned(len(rows.y), self.shape.horizon, self.config.thin(evidence_rows), rows.z.device)
         hyper = self.search.run(rows.z[thin], rows.filled[thin], units.groups, units.inputs, units.outputs)
@@ -324,8 +324,8 @@ class SvdgpPosterior(RegressionPosterior):
         self.novelty = float(str(rest["novelty"]))
         self.novel, self.sparing = int(str(rest["novel"])), bool(rest["sparing"])
         self.kept, device = float(str(rest["kept"])), self.regression.weight.device
-        found = [tensors[name].to(device) for part in Waiting._fields if (name := f"waiting.{part}") in tensors]
-        self.waiting = Waiting(*(part.clone() for part in found)) if found else None
+        found = [tensors[name].to(device) for part in UnlearnedRows._fields if (name := f"waiting.{part}") in tensors]
+        self.waiting = UnlearnedRows(*(part.clone() for part in found)) if found else None
 
 
 def _absorb(regression: Conjugate, z: Tensor, y: Tensor, weight: Tensor) -> None:

@@ -21,7 +21,7 @@ STEPS, MOST_EPOCHS = 1000, 60
 """Mini-batches of a fit from scratch, and epochs at most."""
 
 
-class TrainingConfig(BaseModel):
+class SvgpTrainingConfig(BaseModel):
     """Mini-batches: Adam for kernel, inducing inputs, noise and encoder, natural gradients for q."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -57,7 +57,7 @@ class Config(StreamOptions):
         description="inducing inputs; auto: 512, and fewer where a likelihood other than gaussian has so many columns "
         "that their covariances would take more than 16 MB",
     )
-    training: TrainingConfig = Field(TrainingConfig(), description="by mini-batches")
+    training: SvgpTrainingConfig = Field(SvgpTrainingConfig(), description="by mini-batches")
     epochs: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
         description="epochs of a fit; auto: 1000 mini-batches, in at most 60 epochs, and a single one with lags under "

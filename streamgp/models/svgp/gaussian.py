@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
-from streamgp.models.svgp.head import BatchTerms, Head, Part, Parts
+from streamgp.models.svgp.head import BatchTerms, Part, Parts, VariationalHead
 from streamgp.objectives.sparse import Belief
 from streamgp.optim.natural_gradient import Natural, weighted_gram
 from streamgp.predictives.gaussian import Gaussian
@@ -75,7 +75,7 @@ class Spectrum:
         return (0.5 * (low + high)).exp()
 
 
-class GaussianHead(Head):
+class GaussianHead(VariationalHead):
     """See the module.
 
     Args:

@@ -55,7 +55,7 @@ class BatchTerms(NamedTuple):
     own: dict[str, Tensor]
 
 
-class Head(nn.Module, ABC):
+class VariationalHead(nn.Module, ABC):
     """q(v) of T columns on M functions, and the likelihood.
 
     Its own parameters, those of the noise, are what `named_parameters` names.

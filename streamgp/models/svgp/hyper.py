@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial, structure
-from streamgp.evidence.thinned import START_NOISE, Hyper, by_adam, choose, start
+from streamgp.evidence.thinned import START_NOISE, LogHyper, by_adam, choose, start
 from streamgp.kernels import Kernel, Stationary, Tied, matern, squared_exponential
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
 from streamgp.optim.starts import centres
@@ -155,9 +155,9 @@ def estimate(
     first, count = noise is None, int(groups.max()) + 1
     few = slowly and not outcomes
     steps = (STEPS if first else FURTHER) if few else (EVALUATIONS if first else EVALUATIONS // 2)
-    starts = [] if noise is None else [(Hyper(*_logs(own), noise.log()), steps)]
+    starts = [] if noise is None else [(LogHyper(*_logs(own), noise.log()), steps)]
     if first or again:
-        starts.append((Hyper.start(count) if few else start(count), steps))
+        starts.append((LogHyper.start(count) if few else start(count), steps))
     if few:
         hyper = by_adam(x, y, groups, starts, profile=own.profile).hyper
     else:

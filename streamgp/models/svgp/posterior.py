@@ -25,7 +25,7 @@ from streamgp.evidence.search import thinned
 from streamgp.likelihoods import Likelihood
 from streamgp.models.svgp.config import Config
 from streamgp.models.svgp.gaussian import GaussianHead
-from streamgp.models.svgp.head import Head, Part
+from streamgp.models.svgp.head import Part, VariationalHead
 from streamgp.models.svgp.hyper import Chosen, configs, estimate, given, heights
 from streamgp.models.svgp.prior import SparsePrior
 from streamgp.models.svgp.sites import SitesHead
@@ -83,7 +83,9 @@ class SvgpPosterior(Declared, Posterior):
         self.kernel = Chosen(configs(config.kernel, only), own)
         points = config.size(shape)
         self.prior = SparsePrior(self.kernel, encoder, points)
-        self.head: Head = GaussianHead(points, shape.columns) if config.gaussian else SitesHead(points, self.likelihood)
+        self.head: VariationalHead = (
+            GaussianHead(points, shape.columns) if config.gaussian else SitesHead(points, self.likelihood)
+        )
         self.family = self.head.family
         self.trainer = Training(self.prior, self.head, config.training)
         self.initial: Initial | None = None

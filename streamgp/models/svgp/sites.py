@@ -14,7 +14,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Predictive
 from streamgp.likelihoods import Likelihood
-from streamgp.models.svgp.head import BatchTerms, Head, Part, Parts
+from streamgp.models.svgp.head import BatchTerms, Part, Parts, VariationalHead
 from streamgp.objectives.sparse import Belief
 from streamgp.optim.natural_gradient import Natural, Site, sites, weighted_gram
 
@@ -24,7 +24,7 @@ DAMPING = 0.7
 """Size of all but the first: a full step may overshoot where the curvature of log p moves with q."""
 
 
-class SitesHead(Head):
+class SitesHead(VariationalHead):
     """See the module.
 
     Args:

@@ -17,8 +17,8 @@ from torch import Generator, Tensor, nn
 
 from streamgp.encoders import Dropout
 from streamgp.errors import NumericalError
-from streamgp.models.svgp.config import TrainingConfig
-from streamgp.models.svgp.head import BatchTerms, Head, Part
+from streamgp.models.svgp.config import SvgpTrainingConfig
+from streamgp.models.svgp.head import BatchTerms, Part, VariationalHead
 from streamgp.models.svgp.prior import SparsePrior
 from streamgp.objectives.sparse import Belief, KernelGradient, kernel_gradient
 from streamgp.optim.adam import RowAdam
@@ -45,7 +45,7 @@ class Training(Declared):
 
     STATE = (Value("frozen", bool), Whole("adam"))
 
-    def __init__(self, prior: SparsePrior, head: Head, config: TrainingConfig) -> None:
+    def __init__(self, prior: SparsePrior, head: VariationalHead, config: SvgpTrainingConfig) -> None:
         self.prior, self.head, self.config = prior, head, config
         self.frozen = False  # whether the kernel's hyper-parameters stay
         self.forget()

@@ -25,7 +25,7 @@ from streamgp.linalg.interpolate import SIZES
 from streamgp.models.wiski.config import Config
 from streamgp.models.wiski.projection import Projection
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.posterior import Arrival, Drawn, Learned, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, DrawsFunctions, Learned, Look, Posterior, Rows, Units
 from streamgp.optim.minimise import BOUND, HUGE, lbfgs
 from streamgp.solvers import kiss
 from streamgp.state import Declared, Nested, Parts, holding
@@ -37,7 +37,7 @@ CHUNK = 4096
 """Rows that are laid on the grid at once."""
 
 
-class WiskiPosterior(Declared, Posterior, Drawn):
+class WiskiPosterior(Declared, Posterior, DrawsFunctions):
     """See the module; built by `streamgp.models.wiski.build`.
 
     Args:
@@ -84,8 +84,8 @@ class WiskiPosterior(Declared, Posterior, Drawn):
         self.solver.project()
         self.start = self._pack()
         self.register_buffer("found", torch.zeros((), dtype=torch.bool))
-        self.data: kiss.Data = self.solver.data()
-        self.given: solvers.Posterior = self.solver.condition(self.data)
+        self.data: kiss.GridSums = self.solver.data()
+        self.given: solvers.Conditional = self.solver.condition(self.data)
 
     @property
     def size(self) -> int:
@@ -208,7 +208,7 @@ class WiskiPosterior(Declared, Posterior, Drawn):
         self._put(held)
         return least
 
-    def _nlml(self, data: kiss.Data, at: Tensor) -> tuple[float, Tensor]:
+    def _nlml(self, data: kiss.GridSums, at: Tensor) -> tuple[float, Tensor]:
         """Value and gradient at packed hyper-parameters."""
         self._put(at)
         parameters = list(self.solver.parameters())

@@ -35,7 +35,7 @@ class Ldb(Estimator):
     """LDB's part for log|F|. O(|b|d²) a step, O(d³) every `EVERY`-th; O(d²) memory.
 
     Args:
-        rate: step size for T; 0 leaves P as it was when the epoch began, which is `finite_head.Held`.
+        rate: step size for T; 0 leaves P as it was when the epoch began, which is `finite_head.HeldInverse`.
 
     Attributes:
         root: (d, d) L₀, upper triangular.

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
-from streamgp.evidence.search import ADAM, Method, Way
-from streamgp.evidence.thinned import BOUND, CLEAR, LENGTHSCALE, Estimate, Hyper, Profile
+from streamgp.evidence.search import ADAM, Strategy, Way
+from streamgp.evidence.thinned import BOUND, CLEAR, LENGTHSCALE, Evaluation, LogHyper, Profile
 from streamgp.features.fourier import standard_normals
 from streamgp.kernels import Stationary
 from streamgp.linalg.cholesky import cholesky, log_determinant
@@ -62,7 +62,7 @@ class Radial(nn.Module):
     groups: Tensor
     root: Tensor
 
-    def __init__(self, kernel: Stationary, groups: Tensor, begin: Hyper, pairs: int) -> None:
+    def __init__(self, kernel: Stationary, groups: Tensor, begin: LogHyper, pairs: int) -> None:
         super().__init__()
         normals, place = standard_normals(0, 0, pairs, kernel.normals), torch.arange(pairs)
         with torch.no_grad():
@@ -92,7 +92,7 @@ def negative_evidence(data: Statistics, noise: Tensor) -> float:
     return float(0.5 * (fit.sum() + len(noise) * (log_determinant(lower) - len(lower) * kappa.log())))
 
 
-def descend(kernel: Stationary, x: Tensor, y: Tensor, groups: Tensor, begin: Hyper, epochs: int) -> Estimate:
+def descend(kernel: Stationary, x: Tensor, y: Tensor, groups: Tensor, begin: LogHyper, epochs: int) -> Evaluation:
     """So many epochs from one start.
 
     Args:
@@ -135,19 +135,19 @@ def descend(kernel: Stationary, x: Tensor, y: Tensor, groups: Tensor, begin: Hyp
         value += 0.5 * float((length - LENGTHSCALE).square().sum())
     if not math.isfinite(value):
         raise NotPositiveDefinite("the evidence of the rows has no value", hint="look for huge values in the inputs")
-    return Estimate(Hyper(length, height, noise), value)
+    return Evaluation(LogHyper(length, height, noise), value)
 
 
-def by_scgd(kernel: Stationary) -> Method:
+def by_scgd(kernel: Stationary) -> Strategy:
     """The search of hyper-parameters of this kernel that `evidence.search.Search` takes."""
 
     def method(
-        x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[Hyper, int]], *, profile: Profile
-    ) -> Estimate:
+        x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[LogHyper, int]], *, profile: Profile
+    ) -> Evaluation:
         del profile
-        tried = list[Estimate]()
+        tried = list[Evaluation]()
         for begin, epochs in starts:
-            tried.append(descend(kernel, x, y, groups, Hyper.unpack(begin.pack().to(x)), epochs))
+            tried.append(descend(kernel, x, y, groups, LogHyper.unpack(begin.pack().to(x)), epochs))
             if tried[-1].hyper.signal >= CLEAR:
                 break
         return min(tried, key=lambda one: one.value)

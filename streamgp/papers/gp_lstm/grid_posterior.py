@@ -16,22 +16,24 @@ from torch import Generator, Tensor
 
 from streamgp.linalg.interpolate import Grid, Stencil, interpolate, stencil
 from streamgp.papers.gp_lstm.lanczos import lanczos, rademacher
-from streamgp.papers.gp_lstm.system import BLOCK, System, grid_variance
+from streamgp.papers.gp_lstm.system import BLOCK, KissSystem, grid_variance
 from streamgp.papers.gp_lstm.toeplitz import KroneckerSum
-from streamgp.solvers import Draw, Posterior
+from streamgp.solvers import Conditional, Draw
 
 _LOST = 1e-6
 """Variance of a row that the cache may miss, on average over the rows, in units of the least σ²."""
 
 
-class GridPosterior(Posterior):
+class GridPosterior(Conditional):
     """f given the rows of a system; see the module.
 
     Attributes:
         noise: (T,) σ_t².
     """
 
-    def __init__(self, grid: Grid, covariance: KroneckerSum, noise: Tensor, system: System | None, rank: int) -> None:
+    def __init__(
+        self, grid: Grid, covariance: KroneckerSum, noise: Tensor, system: KissSystem | None, rank: int
+    ) -> None:
         """Without a system it is the prior. `rank` is r, at most."""
         self.noise, self._grid, self.covariance, self.system = noise, grid, covariance, system
         self._mean = noise.new_zeros(grid.count, len(noise))  # (m, T) K_UU W̃ᵀ α
@@ -98,7 +100,7 @@ class GridPosterior(Posterior):
 
         return functions
 
-    def _conditioned(self, system: System, prior: Tensor, column: Tensor, generator: Generator) -> Tensor:
+    def _conditioned(self, system: KissSystem, prior: Tensor, column: Tensor, generator: Generator) -> Tensor:
         """(m, k) draws from the prior -> (m, k) draws from the posteriors of the columns t named in (k,)."""
         epsilon = torch.randn(len(system.y), len(column), generator=generator, dtype=prior.dtype).to(prior)
         gap = system.sparse.gather(prior) + self.noise.sqrt()[column] * epsilon - system.y[:, column]

@@ -35,7 +35,7 @@ from streamgp.errors import UsageError
 from streamgp.kernels import Kernel
 from streamgp.linalg.interpolate import MOST, SIZES, Grid, stencil
 from streamgp.papers.gp_lstm.grid_posterior import GridPosterior
-from streamgp.papers.gp_lstm.system import Settings, Sparse, System, grid_variance
+from streamgp.papers.gp_lstm.system import CgSettings, KissSystem, Sparse, grid_variance
 from streamgp.papers.gp_lstm.toeplitz import DENSE, KroneckerSum
 from streamgp.solvers import Data, Solver
 from streamgp.solvers.kiss.basis import widen
@@ -48,7 +48,7 @@ LARGEST = {**MOST, 4: 16}
 """Grid points a dimension, at most."""
 
 
-class Rows(Data):
+class LatentRows(Data):
     """The rows themselves: latents, targets, weights; W is made of them when it is asked for."""
 
     STATE = (Tensors("h", "y", "weight", grows=(0,)), Value("count", float))
@@ -117,7 +117,7 @@ class KissCG(Solver):
             )
         self.config, self.grid = config, Grid.cover(dims, size)
         rank = config.rank if config.preconditioner == "pivoted" else 0
-        self.settings = Settings(config.tolerance, config.iterations, rank, config.probes, config.steps, config.seed)
+        self.settings = CgSettings(config.tolerance, config.iterations, rank, config.probes, config.steps, config.seed)
         with torch.no_grad():
             kernel.grid_terms(self.grid.axes)  # a kernel without Toeplitz structure is refused here
 
@@ -130,8 +130,8 @@ class KissCG(Solver):
         axes = [axis.to(self.log_noise.device) for axis in self.grid.axes]
         return KroneckerSum(self.kernel.grid_terms(axes), DENSE if self.config.products == "auto" else 0)
 
-    def data(self) -> Rows:
-        return Rows(self.grid, len(self.log_noise), self.log_noise.device)
+    def data(self) -> LatentRows:
+        return LatentRows(self.grid, len(self.log_noise), self.log_noise.device)
 
     def nlml(self, data: Data) -> Tensor:
         """Σ_t ½[ỹᵀα + log|A| − N log σ² + n log 2πσ²], n the sum of the weights; the log-determinant by the probes.
@@ -139,7 +139,7 @@ class KissCG(Solver):
         Raises:
             NumericalError: a solve did not converge.
         """
-        assert isinstance(data, Rows)
+        assert isinstance(data, LatentRows)
         covariance, noise = self._covariance(), self.noise
         if not len(data.y):
             return 0.0 * noise.sum()
@@ -152,20 +152,20 @@ class KissCG(Solver):
         return value + (surrogate - surrogate.detach())
 
     def condition(self, data: Data) -> GridPosterior:
-        assert isinstance(data, Rows)
+        assert isinstance(data, LatentRows)
         with torch.no_grad():
             covariance = self._covariance().detach()
             noise = self.noise.detach().clone()
             system = self._system(data, covariance) if len(data.y) else None
             return GridPosterior(self.grid, covariance, noise, system, self.config.variance_rank)
 
-    def _system(self, data: Rows, covariance: KroneckerSum) -> System:
+    def _system(self, data: LatentRows, covariance: KroneckerSum) -> KissSystem:
         with torch.no_grad():
             sparse, noise = data.sparse(), self.noise.detach().clone()
-            return System(sparse, covariance.detach(), noise, sparse.scale[:, None] * data.y, self.settings)
+            return KissSystem(sparse, covariance.detach(), noise, sparse.scale[:, None] * data.y, self.settings)
 
 
-def _surrogate(system: System, covariance: KroneckerSum, noise: Tensor, count: float) -> Tensor:
+def _surrogate(system: KissSystem, covariance: KroneckerSum, noise: Tensor, count: float) -> Tensor:
     """(): its gradient in the hyper-parameters is the NLML's; its value means nothing.
 
     The vectors are constants, taken to the grid; what depends on θ is one product with K_UU and a trace, so that the

@@ -30,7 +30,7 @@ _NEGLIGIBLE = 1e-8
 """Remaining variance of a row, in units of σ², at which the preconditioner is complete."""
 
 
-class Settings(NamedTuple):
+class CgSettings(NamedTuple):
     """Of the iterations; see `streamgp.solvers.kiss_cg.Config`. rank: 0 for the circulant preconditioner."""
 
     tolerance: float
@@ -131,7 +131,7 @@ class Stochastic(NamedTuple):
     start: Tensor
 
 
-class System:
+class KissSystem:
     """A_t α_t = ỹ_t for T columns, each with its own σ_t², and what else is asked of A_t. Frozen.
 
     Attributes:
@@ -141,7 +141,9 @@ class System:
         y: (N, T) ỹ.
     """
 
-    def __init__(self, sparse: Sparse, covariance: KroneckerSum, noise: Tensor, y: Tensor, settings: Settings) -> None:
+    def __init__(
+        self, sparse: Sparse, covariance: KroneckerSum, noise: Tensor, y: Tensor, settings: CgSettings
+    ) -> None:
         self.sparse, self.covariance, self.noise, self.y = sparse, covariance, noise, y
         self.settings = settings
 

@@ -45,7 +45,7 @@ from streamgp.linalg.cholesky import cholesky, whiten
 from streamgp.optim.dual_descent import reserved
 from streamgp.papers.qsgp import control_variates
 from streamgp.papers.qsgp.adagrad import SparseAdaGrad
-from streamgp.papers.qsgp.draws import Cells, draw_cells
+from streamgp.papers.qsgp.draws import CellPair, draw_cells
 from streamgp.papers.qsgp.hyper import SlowAdam
 from streamgp.papers.qsgp.quadruple import (
     constant_term,
@@ -57,7 +57,7 @@ from streamgp.papers.qsgp.quadruple import (
     prior_term,
 )
 from streamgp.papers.qsgp.rows import SampledRows
-from streamgp.papers.qsgp.steps import Drawn, Image, Steps
+from streamgp.papers.qsgp.steps import Drawn, Image, StepOptions
 from streamgp.papers.qsgp.weights import SampledWeights
 
 TINY = 1e-300
@@ -112,11 +112,11 @@ class QuadrupleDescent(SampledWeights):
         self,
         features: Features,
         columns: int,
-        options: Steps | None = None,
+        options: StepOptions | None = None,
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.options = options = options or Steps()
+        self.options = options = options or StepOptions()
         total = columns + options.columns
         if not features.diagonal_precision and (options.columns or options.hyper):
             raise UsageError(
@@ -286,7 +286,7 @@ class QuadrupleDescent(SampledWeights):
         for parameter in theta:
             parameter.requires_grad_(False)
 
-    def see(self, rows: SampledRows, cells: Cells, some: Tensor, learning: bool = False) -> Drawn:
+    def see(self, rows: SampledRows, cells: CellPair, some: Tensor, learning: bool = False) -> Drawn:
         """The features of a draw, with a graph for their hyper-parameters if asked for. some: (ñ,) places of rows."""
         x, held = rows.x[some], rows.x[rows.held]
         if self.started is None:
@@ -337,7 +337,7 @@ class QuadrupleDescent(SampledWeights):
             y = -self.heads(rows.x[drawn.some], self.options.columns).to(FLOAT)
         return means, part(slice(self.columns, None), y, own.expand_as(y), beside)
 
-    def _nystrom(self, rows: SampledRows, cells: Cells, seen: dict[int, Tensor]) -> Tensor:
+    def _nystrom(self, rows: SampledRows, cells: CellPair, seen: dict[int, Tensor]) -> Tensor:
         """The control variate of μᵀSμ, S = K (F.2): L⁻¹Φ_pμ is the image of μ under a Nyström approximation."""
         with torch.no_grad():
             root = rows.root(self.features.kernel)
@@ -347,7 +347,7 @@ class QuadrupleDescent(SampledWeights):
         one = torch.ones_like(fit)
         return control_variates.quadratic(images[cells.i], images[cells.j], fit, one, cells.weight)
 
-    def _prior(self, cells: Cells, mu_i: Tensor, mu_j: Tensor) -> Tensor:
+    def _prior(self, cells: CellPair, mu_i: Tensor, mu_j: Tensor) -> Tensor:
         if not self.features.diagonal_precision:
             return prior_term(mu_i, mu_j, self.features.precision(cells.j, cells.i), cells.weight)
         value = 0.5 * diagonal_prior_term(mu_i, self.prior(cells.i), cells.weight)

@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor
 
 
-class Cells(NamedTuple):
+class CellPair(NamedTuple):
     """Two independent cells.
 
     Attributes:
@@ -59,7 +59,7 @@ class Indices(NamedTuple):
     scale: float
 
 
-def draw_cells(cells: int, generator: Generator) -> Cells:
+def draw_cells(cells: int, generator: Generator) -> CellPair:
     """Two cells out of B, uniformly and independently.
 
     Example:
@@ -68,7 +68,7 @@ def draw_cells(cells: int, generator: Generator) -> Cells:
         ((0,), 1.0)
     """
     i, j = torch.randint(cells, (2,), generator=generator).tolist()
-    return Cells(int(i), int(j), float(cells))
+    return CellPair(int(i), int(j), float(cells))
 
 
 def draw_indices(features: int, size: int, generator: Generator) -> Indices:

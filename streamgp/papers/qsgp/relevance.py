@@ -23,11 +23,11 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp.linalg.cholesky import cholesky
-from streamgp.optim.relevance import FINITE, Kept
+from streamgp.optim.relevance import FINITE, Selection
 from streamgp.papers.qsgp import control_variates as cv
 from streamgp.papers.qsgp import quadruple as q
 from streamgp.papers.qsgp.adagrad import SparseAdaGrad, decay
-from streamgp.papers.qsgp.draws import Cells, draw_cells
+from streamgp.papers.qsgp.draws import CellPair, draw_cells
 
 Feature: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Rows (N,) and places (k,) -> (N, k) values of those functions at those rows."""
@@ -101,7 +101,7 @@ class QuadrupleRelevance:
         self.spread = cv.RunningExpectation(support, 0)
         self._begin_dense()
 
-    def run(self) -> Kept:
+    def run(self) -> Selection:
         """All steps. The precisions are those of the bound, whose covariance is no exact one: settle them.
 
         Raises:
@@ -116,7 +116,7 @@ class QuadrupleRelevance:
                     break
         self.prune()
         order = torch.argsort(self.places)
-        return Kept(self.places[order], self.log_precision.exp()[order], float(self.log_noise.exp()), step)
+        return Selection(self.places[order], self.log_precision.exp()[order], float(self.log_noise.exp()), step)
 
     @property
     def cells(self) -> int:
@@ -140,7 +140,7 @@ class QuadrupleRelevance:
 
     def loss(
         self,
-        draw: Cells,
+        draw: CellPair,
         rows: Tensor,
         here: dict[int, Tensor],
         there: dict[int, Tensor],

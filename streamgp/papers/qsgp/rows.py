@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT
 from streamgp.kernels import Kernel
 from streamgp.linalg.cholesky import cholesky
-from streamgp.optim.block_rows import Rows
+from streamgp.optim.block_rows import BlockRows
 
 FREE = -1
 """Place of a support row that there is none of yet."""
@@ -22,8 +22,8 @@ JITTER = 1e-4
 """Of the support rows' Gram matrix. A control variate has expectation 0 whatever matrix it is made with."""
 
 
-class SampledRows(Rows):
-    """See the module; arguments as of `Rows`, and the numbers n̄ of support rows and K of columns.
+class SampledRows(BlockRows):
+    """See the module; arguments as of `BlockRows`, and the numbers n̄ of support rows and K of columns.
 
     Attributes:
         support: (n̄,) int64 places of the support rows, `FREE` where there is none.

@@ -47,7 +47,7 @@ KINK = 1e-8
 """Of b: a standard deviation of f below this is taken for it, as E|y − f| has no slope at 0."""
 
 
-class Site(NamedTuple):
+class DrawnSite(NamedTuple):
     """f̂ at the drawn rows, Gaussian given the drawn features: mean + factor ε, ε ~ N(0, I).
 
     Attributes:
@@ -68,7 +68,7 @@ class Site(NamedTuple):
         return self.mean + self.factor @ epsilon
 
 
-def theorem(phi_i: Tensor, mu_i: Tensor, phi_j: Tensor, c_jr: Tensor, weight: float) -> Site:
+def theorem(phi_i: Tensor, mu_i: Tensor, phi_j: Tensor, c_jr: Tensor, weight: float) -> DrawnSite:
     """(m/m̃) φ_iμ_i + (m²/m̃²) φ_j C_{jr} ε_r (Theorem 3, corrected).
 
     Args:
@@ -83,10 +83,12 @@ def theorem(phi_i: Tensor, mu_i: Tensor, phi_j: Tensor, c_jr: Tensor, weight: fl
         >>> site.mean.item(), site.variance.item()  # 3·2 and 9²·2
         (6.0, 162.0)
     """
-    return Site(weight * (phi_i @ mu_i), weight**2 * (phi_j @ c_jr))
+    return DrawnSite(weight * (phi_i @ mu_i), weight**2 * (phi_j @ c_jr))
 
 
-def tight(phi_i: Tensor, mu_i: Tensor, phi_j: Tensor, c_j: Tensor, phi_r: Tensor, c_rr: Tensor, weight: float) -> Site:
+def tight(
+    phi_i: Tensor, mu_i: Tensor, phi_j: Tensor, c_j: Tensor, phi_r: Tensor, c_rr: Tensor, weight: float
+) -> DrawnSite:
     """(m/m̃) φ_iμ_i + (m/m̃) φ_j C_{j,1:k} ε_{1:k} + (m/m̃) Σ_{r ≥ k} φ_r c_rr ε_r.
 
     It is linear in every draw: i, j and r may be one and the same cell, whose features are then evaluated once.
@@ -107,7 +109,7 @@ def tight(phi_i: Tensor, mu_i: Tensor, phi_j: Tensor, c_j: Tensor, phi_r: Tensor
         (6.0, 18.0)
     """
     factor = torch.cat((phi_j @ c_j, phi_r * c_rr[..., None, :]), -1)
-    return Site(weight * (phi_i @ mu_i), weight * factor)
+    return DrawnSite(weight * (phi_i @ mu_i), weight * factor)
 
 
 def expected(log_site: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor, nodes: int = NODES) -> Tensor:

@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from streamgp.papers.qsgp.draws import Cells
+from streamgp.papers.qsgp.draws import CellPair
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepOptions:
     """What steps are.
 
     Attributes:
@@ -39,7 +39,7 @@ class Steps:
 class Drawn(NamedTuple):
     """What a step sees: two blocks, a mini-batch, and the features of both on it and on the support rows."""
 
-    cells: Cells
+    cells: CellPair
     some: Tensor
     phi: dict[int, Tensor]
     support: dict[int, Tensor]

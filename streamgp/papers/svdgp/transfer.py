@@ -33,7 +33,7 @@ from streamgp.base import FLOAT
 from streamgp.likelihoods import Likelihood
 from streamgp.linalg.cholesky import cholesky, solve, whiten
 from streamgp.linalg.saliency import salient
-from streamgp.optim.decoupled import Hyper, Observed, Orthogonal, Prepared, settled
+from streamgp.optim.decoupled import Hyper, Orthogonal, Prepared, SettledRows, settled
 
 FRESH = 0.25
 """Part of the basis that a move gives to rows of the memory."""
@@ -166,7 +166,7 @@ class Streaming(Orthogonal):
 
     @torch.no_grad()
     def settle(
-        self, rows: Observed, hyper: Hyper, likelihood: Likelihood, offset: Tensor | None, size: float, steps: int
+        self, rows: SettledRows, hyper: Hyper, likelihood: Likelihood, offset: Tensor | None, size: float, steps: int
     ) -> dict[str, Tensor]:
         """As `Orthogonal.settle`, with PᵀΛP and Pᵀη beside what the rows say."""
         if self.old is None:

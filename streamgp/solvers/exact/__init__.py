@@ -51,7 +51,7 @@ class Config(BaseModel):
     )
 
 
-class Data(solvers.Data):
+class DenseRows(solvers.Data):
     """All rows, with their weights.
 
     Attributes:
@@ -97,13 +97,13 @@ class Data(solvers.Data):
         self.weight = self.weight * kept
 
 
-class Posterior(solvers.Posterior):
-    """f given weighted rows; keeps T factors of N × N. See `solvers.Posterior`.
+class DenseConditional(solvers.Conditional):
+    """f given weighted rows; keeps T factors of N × N. See `solvers.Conditional`.
 
     The mean costs O(N (d + T)) a row, the variance O(T N²).
     """
 
-    def __init__(self, kernel: Kernel, noise: Tensor, data: Data) -> None:
+    def __init__(self, kernel: Kernel, noise: Tensor, data: DenseRows) -> None:
         self._kernel = copy.deepcopy(kernel).requires_grad_(False)
         self.noise = self._noise = noise.detach().clone()
         self._h, self._root = data.h, data.weight.sqrt()
@@ -172,8 +172,8 @@ class Exact(solvers.Solver):
         super().__init__(kernel, columns, config.noise, config.floor)
         self.limit: int = config.limit
 
-    def data(self) -> Data:
-        return Data(self.kernel.dims, self.log_noise.shape[0], self.limit, self.log_noise.device)
+    def data(self) -> DenseRows:
+        return DenseRows(self.kernel.dims, self.log_noise.shape[0], self.limit, self.log_noise.device)
 
     def nlml(self, data: solvers.Data) -> Tensor:
         """() by one factorisation a column; the gradient adds one inverse a column and no backward through it."""
@@ -209,9 +209,9 @@ class Exact(solvers.Solver):
             (out,) = torch.autograd.grad(gram, at, held)
         return out
 
-    def condition(self, data: solvers.Data) -> Posterior:
+    def condition(self, data: solvers.Data) -> DenseConditional:
         with torch.no_grad():
-            return Posterior(self.kernel, self.noise, _rows(data))
+            return DenseConditional(self.kernel, self.noise, _rows(data))
 
     def _evaluate(
         self, gram: Tensor, y: Tensor, weight: Tensor, noise: Tensor, *, gradient: bool | None = None
@@ -279,7 +279,7 @@ def _weights(h: Tensor, weight: Tensor | None) -> Tensor:
     return torch.ones(len(h), dtype=h.dtype, device=h.device) if weight is None else weight
 
 
-def _rows(data: solvers.Data) -> Data:
+def _rows(data: solvers.Data) -> DenseRows:
     """What this solver's `data` made."""
-    assert isinstance(data, Data), "data of another solver"
+    assert isinstance(data, DenseRows), "data of another solver"
     return data

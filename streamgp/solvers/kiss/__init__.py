@@ -64,7 +64,7 @@ class Config(BaseModel):
     )
 
 
-class Data(solvers.Data):
+class GridSums(solvers.Data):
     """Sums over rows: m (7^d + T) + T + 1 numbers, however many rows.
 
     Attributes:
@@ -115,8 +115,8 @@ class Data(solvers.Data):
         self.count *= kept
 
 
-class Posterior(solvers.Posterior):
-    """q(u) in the eigenbasis of BᵀSB; see `solvers.Posterior`.
+class GridConditional(solvers.Conditional):
+    """q(u) in the eigenbasis of BᵀSB; see `solvers.Conditional`.
 
     The mean costs O(4^d T) a row, the variance O((4^d + T) r), whatever the data.
     """
@@ -219,8 +219,8 @@ class Kiss(solvers.Solver):
         """Lengthscales at least five cells: below, interpolation errs and the rank that is needed explodes."""
         widen(self.kernel, self.grid)
 
-    def data(self) -> Data:
-        return Data(self.grid, self.log_noise.shape[0])
+    def data(self) -> GridSums:
+        return GridSums(self.grid, self.log_noise.shape[0])
 
     def nlml(self, data: solvers.Data) -> Tensor:
         """() The closed form of the module; its gradient is once differentiable only."""
@@ -236,17 +236,17 @@ class Kiss(solvers.Solver):
         sensitivity = contract(folded, terms)
         return attach(value, sensitivity, torch.ones_like(sensitivity))
 
-    def condition(self, data: solvers.Data) -> Posterior:
+    def condition(self, data: solvers.Data) -> GridConditional:
         rows = _sums(data)
         with torch.no_grad():
             system = self._system(rows, self.kernel.grid_terms(self._axes(rows)))
-            return Posterior(rows.grid, system, self.noise.clone())
+            return GridConditional(rows.grid, system, self.noise.clone())
 
-    def _axes(self, data: Data) -> list[Tensor]:
+    def _axes(self, data: GridSums) -> list[Tensor]:
         """The grid, where the data is."""
         return [axis.to(data.gram.device) for axis in self.grid.axes]
 
-    def _system(self, data: Data, terms: list[list[Tensor]]) -> _System:
+    def _system(self, data: GridSums, terms: list[list[Tensor]]) -> _System:
         """BᵀSB = QEQᵀ and what goes with it."""
         detached = [[column.detach() for column in term] for term in terms]
         basis = eigenbasis(detached, self.rank, _LOST * float(self.noise.detach().min()))
@@ -274,7 +274,7 @@ class _System(NamedTuple):
     cross: Tensor
 
 
-def _nlml(system: _System, data: Data, noise: Tensor) -> Tensor:
+def _nlml(system: _System, data: GridSums, noise: Tensor) -> Tensor:
     """() summed over columns; differentiable in `noise`."""
     spectrum = system.spectrum[:, None] + noise  # (r, T)
     fit = (data.square - (system.cross.square() / spectrum).sum(0)) / noise
@@ -285,7 +285,7 @@ def _nlml(system: _System, data: Data, noise: Tensor) -> Tensor:
     )
 
 
-def _folded_gradient(system: _System, data: Data, noise: Tensor) -> Tensor:
+def _folded_gradient(system: _System, data: GridSums, noise: Tensor) -> Tensor:
     """(m_1, …, m_d) `fold` of ½ Σ_t (P_t − q_tq_tᵀ), the derivative of the NLML in K_UU."""
     spectrum = system.spectrum[:, None] + noise  # (r, T)
     shrink = (1 / (noise * spectrum)).sum(1)  # (r,)
@@ -295,7 +295,7 @@ def _folded_gradient(system: _System, data: Data, noise: Tensor) -> Tensor:
     return 0.5 * (banded.folded(data.gram, data.grid) * (1 / noise).sum() - low)
 
 
-def _sums(data: solvers.Data) -> Data:
+def _sums(data: solvers.Data) -> GridSums:
     """What this solver's `data` made."""
-    assert isinstance(data, Data), "data of another solver"
+    assert isinstance(data, GridSums), "data of another solver"
     return data

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from streamgp.base import FLOAT
-from streamgp.models.finite_rkhs.training import TrainingConfig, descent, estimator
+from streamgp.models.finite_rkhs.training import FiniteTrainingConfig, descent, estimator
 from streamgp.objectives import finite_evidence as fe
 from streamgp.optim.finite_descent import FiniteDescent
 from streamgp.optim.finite_head import Estimator, FiniteHead, Scgd
@@ -40,7 +40,7 @@ def names(method: dict[str, Any]) -> str:
 
 
 def chosen(method: dict[str, Any]) -> Estimator:
-    made = estimator(TrainingConfig.model_validate(method))
+    made = estimator(FiniteTrainingConfig.model_validate(method))
     assert made is not None
     return made
 
@@ -52,7 +52,7 @@ def rows(count: int = 200) -> tuple[Tensor, Tensor]:
 
 
 def made(method: dict[str, Any], epochs: int = 6) -> FiniteDescent:
-    config = TrainingConfig.model_validate({"batch": 16, "rate": 1e-2, "weights_rate": 1e-2} | method)
+    config = FiniteTrainingConfig.model_validate({"batch": 16, "rate": 1e-2, "weights_rate": 1e-2} | method)
     return descent(network(3, 8, seed=30), FiniteHead(8, 2, 0.5, 1e-3), config, epochs)
 
 
@@ -217,7 +217,7 @@ def test_the_evidence_at_convergence_is_the_dense_ones(method: dict[str, Any]) -
 
     def trained(method: dict[str, Any]) -> float:
         driver = descent(
-            Waves(), FiniteHead(12, 1, 0.13, 1e-6), TrainingConfig.model_validate(config | method), epochs=200
+            Waves(), FiniteHead(12, 1, 0.13, 1e-6), FiniteTrainingConfig.model_validate(config | method), epochs=200
         )
         generator = torch.Generator().manual_seed(0)
         for _ in range(200):
@@ -309,6 +309,6 @@ def test_the_truth_over_a_partition_where_p_is_the_inverse() -> None:
 
 def test_options_of_minimax_belong_to_it() -> None:
     with pytest.raises(ValueError, match="method=minimax"):
-        TrainingConfig(mu=2.0)
-    config = TrainingConfig(method="ldb")
-    assert TrainingConfig.model_validate(config.model_dump()) == config
+        FiniteTrainingConfig(mu=2.0)
+    config = FiniteTrainingConfig(method="ldb")
+    assert FiniteTrainingConfig.model_validate(config.model_dump()) == config

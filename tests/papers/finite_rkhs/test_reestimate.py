@@ -10,7 +10,7 @@ import torch
 
 from streamgp import registry
 from streamgp.base import FLOAT, Model, Shape
-from streamgp.evidence.thinned import Hyper, by_lbfgs
+from streamgp.evidence.thinned import LogHyper, by_lbfgs
 from streamgp.kernels import matern, squared_exponential
 from streamgp.objectives.finite_evidence import statistics
 from streamgp.papers.finite_rkhs import reestimate
@@ -31,7 +31,7 @@ def test_the_value_is_that_of_all_rows() -> None:
 @pytest.mark.parametrize("kind", ["squared_exponential", "matern"])
 def test_features_are_those_of_the_kernel_whatever_its_own_hyper_parameters(kind: str) -> None:
     module: Any = {"squared_exponential": squared_exponential, "matern": matern}[kind]
-    begin = Hyper.unpack(torch.tensor([0.3, -0.2, 0.5, -1.0], dtype=FLOAT))
+    begin = LogHyper.unpack(torch.tensor([0.3, -0.2, 0.5, -1.0], dtype=FLOAT))
     x, length = normal(6, 3, seed=0), begin.lengthscale[GROUPS].exp() * torch.tensor([2.0, 2.0, 1.0]).double().sqrt()
     own = module.build(module.Config(), 3)
     with torch.no_grad():
@@ -47,8 +47,8 @@ def test_it_finds_what_the_dense_evidence_finds() -> None:
     x = 2 * normal(600, 3, seed=0)
     y = torch.sin(x[:, :1]) * torch.cos(x[:, 1:2]) + 0.2 * normal(600, 1, seed=1)
     kernel = squared_exponential.build(squared_exponential.Config(), 3)
-    best = by_lbfgs(x, y, GROUPS, [(Hyper.start(2), 60)])
-    found = descend(kernel, x, y, GROUPS, Hyper.start(2), epochs=30)
+    best = by_lbfgs(x, y, GROUPS, [(LogHyper.start(2), 60)])
+    found = descend(kernel, x, y, GROUPS, LogHyper.start(2), epochs=30)
     assert found.hyper.lengthscale[0].item() == pytest.approx(best.hyper.lengthscale[0].item(), abs=0.15)
     assert found.hyper.noise.item() == pytest.approx(best.hyper.noise.item(), abs=0.15)
     assert found.hyper.lengthscale[1] > found.hyper.lengthscale[0] + 0.5

@@ -15,8 +15,8 @@ from streamgp.kernels import linear, matern, spectral_mixture, squared_exponenti
 from streamgp.kernels import sum as sum_kernel
 from streamgp.linalg.interpolate import Grid, Stencil, interpolate, stencil
 from streamgp.linalg.krylov import conjugate_gradients
-from streamgp.papers.gp_lstm.kiss_cg import KissCG, Rows
-from streamgp.papers.gp_lstm.system import Settings, Sparse, System, grid_variance
+from streamgp.papers.gp_lstm.kiss_cg import KissCG, LatentRows
+from streamgp.papers.gp_lstm.system import CgSettings, KissSystem, Sparse, grid_variance
 from streamgp.papers.gp_lstm.toeplitz import KroneckerSum
 from streamgp.solvers import exact, kiss, kiss_cg
 from tests.properties import examples
@@ -45,7 +45,7 @@ def solver_of(kernel: torch.nn.Module, columns: int = 2, **options: float) -> Ki
     return solver
 
 
-def learned(solver: KissCG, h: Tensor, y: Tensor) -> Rows:
+def learned(solver: KissCG, h: Tensor, y: Tensor) -> LatentRows:
     """Half of the rows forgotten a little."""
     data = solver.data()
     data.add(h[: len(h) // 2], y[: len(h) // 2])
@@ -62,7 +62,7 @@ def dense_rows(solver: KissCG, h: Tensor) -> Tensor:
 class Dense:
     """The model in dense matrices; K_UU by the kernel itself."""
 
-    def __init__(self, solver: KissCG, data: Rows) -> None:
+    def __init__(self, solver: KissCG, data: LatentRows) -> None:
         points = solver.grid.points()
         self.solver, self.grid_covariance = solver, solver.kernel(points, points)  # (m, m)
         self.w, self.weight, self.y = dense_rows(solver, data.h), data.weight, data.y
@@ -201,7 +201,7 @@ def test_where_rows_lie_evenly_the_circulant_preconditioner_is_woodburys_inverse
     weight = (index == point).to(FLOAT)
     sparse = Sparse(Stencil(index, weight), torch.ones(49, dtype=FLOAT), 49)
     noise = torch.tensor([0.3, 0.1], dtype=FLOAT)
-    system = System(sparse, covariance, noise, torch.ones(49, 2, dtype=FLOAT), Settings(1e-8, 99, 0, 1, 5, 0))
+    system = KissSystem(sparse, covariance, noise, torch.ones(49, 2, dtype=FLOAT), CgSettings(1e-8, 99, 0, 1, 5, 0))
     circulant, most = system.circulant
     c = circulant.apply(lambda values: values, torch.eye(49, dtype=FLOAT))
     assert most == 1.0
@@ -264,7 +264,7 @@ def test_the_covariance_is_gpytorchs_on_the_same_grid(dims):
         grid = Grid(tuple(axis.double() for axis in peer.grid))
     covariance = KroneckerSum(smooth(dims, 0.6).grid_terms(grid.axes)).detach()
     sparse = Sparse(stencil(grid, h), torch.ones(30, dtype=FLOAT), grid.count)
-    system = System(sparse, covariance, torch.ones(1, dtype=FLOAT), h[:, :1], Settings(1e-8, 10, 10, 1, 5, 0))
+    system = KissSystem(sparse, covariance, torch.ones(1, dtype=FLOAT), h[:, :1], CgSettings(1e-8, 10, 10, 1, 5, 0))
     # GPyTorch makes its grid in single precision
     torch.testing.assert_close(system.product(torch.eye(30, dtype=FLOAT)), oracle, rtol=0, atol=2e-6)
 

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from streamgp.papers.qsgp import control_variates as cv
 from streamgp.papers.qsgp import quadruple as q
-from streamgp.papers.qsgp.draws import Cells, draw_cells, draw_indices
+from streamgp.papers.qsgp.draws import CellPair, draw_cells, draw_indices
 from streamgp.testing.stateful import check_stateful
 from tests.papers.qsgp import oracles_qsgp as oracle
 from tests.papers.qsgp.oracles_qsgp import LIMIT, Parameters, Sampled, Toy, pick, sample
@@ -163,7 +163,7 @@ def test_over_all_pairs_of_cells_value_and_kept_gradient_are_exact() -> None:
     phi, precision = oracle.normal(SUPPORT, M, seed=99), q.precisions(t.y[:SUPPORT], t.noise, N / SUPPORT)
     values, gradients = [], []
     for a, b in itertools.product(range(3), repeat=2):
-        draw = Cells(a, b, 3.0)
+        draw = CellPair(a, b, 3.0)
         mu = t.mu.clone().requires_grad_()
         images = {c: phi[:, CELLS[c]] @ mu[CELLS[c]] for c in draw.touched}
         expectation = cv.attach(phi @ t.mu, torch.stack(list(images.values())).sum(0), draw.scale)

@@ -13,9 +13,9 @@ from torch import Tensor
 from streamgp.features import Features
 from streamgp.models.qsgp.features import Basis
 from streamgp.papers.qsgp.descent import QuadrupleDescent
-from streamgp.papers.qsgp.draws import Cells
+from streamgp.papers.qsgp.draws import CellPair
 from streamgp.papers.qsgp.rows import SampledRows
-from streamgp.papers.qsgp.steps import Steps
+from streamgp.papers.qsgp.steps import StepOptions
 from tests.optim.descent_toys import Largest, data, everything, fourier_of, normal
 
 NOISE = torch.tensor([0.1, 0.3], dtype=torch.float64)
@@ -24,9 +24,9 @@ OPTIMISERS = ("adagrad", "preconditioned")
 
 
 def made_of(features: Features, **options: Any) -> QuadrupleDescent:
-    return QuadrupleDescent(features, 2, Steps(**{"support": 7, "batch": 20, **options}), dtype=torch.float64).begin(
-        NOISE
-    )
+    return QuadrupleDescent(
+        features, 2, StepOptions(**{"support": 7, "batch": 20, **options}), dtype=torch.float64
+    ).begin(NOISE)
 
 
 def leaf(made: QuadrupleDescent, block: int) -> Tensor:
@@ -63,7 +63,7 @@ def test_value_and_gradient_are_unbiased(weights: str, support: int) -> None:
     cells, value, total = features.blocks, 0.0, torch.zeros_like(slope)
     for i in range(cells):
         for j in range(cells):
-            draw = Cells(i, j, float(cells))
+            draw = CellPair(i, j, float(cells))
             leaves = {b: leaf(made, b) for b in draw.touched}
             parts = made.mean_part(rows, made.see(rows, draw, torch.arange(30)), leaves, NOISE)
             for block, gradient in zip(leaves, torch.autograd.grad(sum(parts), list(leaves.values())), strict=True):
@@ -83,7 +83,7 @@ def test_control_variates_take_the_variance_of_sampled_features() -> None:
         found = []
         for i in range(3):
             for j in range(3):
-                draw = Cells(i, j, 3.0)
+                draw = CellPair(i, j, 3.0)
                 leaves = {b: leaf(made, b) for b in draw.touched}
                 slopes = torch.autograd.grad(
                     sum(made.mean_part(rows, made.see(rows, draw, torch.arange(30)), leaves, NOISE)), leaves.values()
@@ -165,7 +165,7 @@ def test_the_gradient_for_hyper_parameters_is_that_of_the_bound() -> None:
     found = [torch.zeros_like(p) for p in (*theta, log_noise)]
     for i in range(cells):
         for j in range(cells):
-            drawn = made.see(rows, Cells(i, j, float(cells)), torch.arange(30), learning=True)
+            drawn = made.see(rows, CellPair(i, j, float(cells)), torch.arange(30), learning=True)
             value = sum(made.mean_part(rows, drawn, leaves, log_noise.exp())) + made.rest(rows, drawn, log_noise.exp())
             for total, gradient in zip(found, torch.autograd.grad(value, (*theta, log_noise)), strict=True):
                 total += gradient / cells**2
@@ -265,7 +265,7 @@ def test_on_windows_of_a_random_walk_weights_stay_bounded(optimiser: str, suppor
     x = walk.unfold(0, 12, 1)[:-1]
     x, y = (x - x.mean()) / x.std(), (walk[12:] - walk[11:-1])[:, None].expand(-1, 2) + x[:, -1:]
     features = fourier_of(400, 40, dims=12)
-    made = QuadrupleDescent(features, 2, Steps(optimiser, 0.2, 100, support)).begin(NOISE)  # type: ignore[arg-type]
+    made = QuadrupleDescent(features, 2, StepOptions(optimiser, 0.2, 100, support)).begin(NOISE)  # type: ignore[arg-type]
     rows = made.rows(x, y)
     for _ in range(300):
         made.step(rows)
@@ -289,7 +289,9 @@ def test_every_block_is_counted_where_a_linear_part_makes_the_first_the_widest()
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_a_step_touches_neither_all_rows_nor_all_features(optimiser: str, hyper: float) -> None:
     x, y = data(100_000, missing=True)
-    made = QuadrupleDescent(fourier_of(10_000_000, 100), 2, Steps(optimiser, 0.1, 50, 50, 0, hyper, 7)).begin(NOISE)  # type: ignore[arg-type]
+    made = QuadrupleDescent(fourier_of(10_000_000, 100), 2, StepOptions(optimiser, 0.1, 50, 50, 0, hyper, 7)).begin(
+        NOISE
+    )  # type: ignore[arg-type]
     rows = made.rows(x, y)
     made.step(rows)
     with Largest() as seen:

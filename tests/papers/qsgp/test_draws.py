@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from streamgp.papers.qsgp import quadruple as q
-from streamgp.papers.qsgp.draws import Cells, draw_cells, draw_indices
+from streamgp.papers.qsgp.draws import CellPair, draw_cells, draw_indices
 from tests.papers.qsgp import oracles_qsgp as oracle
 
 CELLS = (slice(0, 5), slice(5, 10), slice(10, 12))  # a fixed partition whose last cell is smaller
@@ -35,7 +35,7 @@ def test_draws_of_cells_and_of_indices_are_uniform_and_independent() -> None:
     draws = [draw_cells(3, generator) for _ in range(9000)]
     counts = torch.bincount(torch.tensor([3 * d.i + d.j for d in draws]), minlength=9)
     assert float(((counts - 1000).square() / 1000).sum()) < 26.1  # χ² with 8 degrees of freedom, p = 0.001
-    assert Cells(1, 1, 3.0).touched == (1,) and Cells(1, 1, 3.0).scale == 3.0 and Cells(2, 1, 3.0).scale == 1.5
+    assert CellPair(1, 1, 3.0).touched == (1,) and CellPair(1, 1, 3.0).scale == 3.0 and CellPair(2, 1, 3.0).scale == 1.5
     few = [draw_indices(5, 3, generator) for _ in range(2000)]
     assert all(d.weight == 5 / 3 and d.scale == 5 / len(set(d.i.tolist()) | set(d.j.tolist())) for d in few)
     counts = torch.bincount(torch.stack([5 * d.i[0] + d.j[0] for d in few]), minlength=25)

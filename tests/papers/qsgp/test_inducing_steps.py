@@ -10,9 +10,9 @@ from streamgp.errors import UsageError
 from streamgp.features.inducing import Config, Inducing, augmentation, build
 from streamgp.kernels import squared_exponential
 from streamgp.papers.qsgp.descent import QuadrupleDescent
-from streamgp.papers.qsgp.draws import Cells
+from streamgp.papers.qsgp.draws import CellPair
 from streamgp.papers.qsgp.rows import SampledRows
-from streamgp.papers.qsgp.steps import Steps
+from streamgp.papers.qsgp.steps import StepOptions
 from tests.optim.descent_toys import Largest, data, everything, normal
 
 NOISE = torch.tensor([0.1, 0.3], dtype=torch.float64)
@@ -26,7 +26,7 @@ def inducing_of(points: Tensor, width: int, capacity: int = 0) -> Inducing:
 
 
 def made_of(features: Inducing, **options: object) -> QuadrupleDescent:
-    steps = Steps(**{"support": 7, "batch": 20, **options})  # type: ignore[arg-type]
+    steps = StepOptions(**{"support": 7, "batch": 20, **options})  # type: ignore[arg-type]
     return QuadrupleDescent(features, 2, steps, dtype=torch.float64).begin(NOISE)
 
 
@@ -48,7 +48,7 @@ def slopes(made: QuadrupleDescent, rows: SampledRows) -> tuple[Tensor, list[Tens
     value, found = torch.zeros(()).double(), []
     for i in range(count):
         for j in range(count):
-            draw = Cells(i, j, float(count))
+            draw = CellPair(i, j, float(count))
             leaves = {b: made.weights[features.span(b)].clone().requires_grad_() for b in draw.touched}
             part = made.mean_part(rows, made.see(rows, draw, torch.arange(len(rows.x))), leaves, NOISE)[0]
             whole = torch.zeros_like(made.weights)
@@ -87,7 +87,7 @@ def test_the_priors_control_variate_takes_variance() -> None:
         count, values = features.blocks, []
         for i in range(count):
             for j in range(count):
-                draw = Cells(i, j, float(count))
+                draw = CellPair(i, j, float(count))
                 leaves = {b: made.weights[features.span(b)] for b in draw.touched}
                 drawn = made.see(rows, draw, torch.arange(30))
                 values.append(made.mean_part(rows, drawn, leaves, made.noise)[0])
@@ -142,7 +142,7 @@ def test_variances_are_the_dense_ones_with_augmentation() -> None:
 
 def test_a_step_touches_neither_all_rows_nor_all_functions() -> None:
     x, y = data(30_000)
-    made = QuadrupleDescent(inducing_of(x, 50), 2, Steps("preconditioned", 0.2, 40, 30)).begin(NOISE)
+    made = QuadrupleDescent(inducing_of(x, 50), 2, StepOptions("preconditioned", 0.2, 40, 30)).begin(NOISE)
     rows = made.rows(x, y)
     made.step(rows)
     with Largest() as seen:
@@ -173,7 +173,7 @@ def test_what_needs_independent_weights_is_refused() -> None:
     from streamgp.papers.qsgp.site_descent import SiteDescent
 
     features = inducing_of(normal(9, 2, seed=1), 4)
-    for options in (Steps(columns=3), Steps(hyper=0.1)):
+    for options in (StepOptions(columns=3), StepOptions(hyper=0.1)):
         with pytest.raises(UsageError, match="depend on each other"):
             QuadrupleDescent(features, 2, options)
     with pytest.raises(UsageError, match="independent weights"):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from streamgp.optim.relevance import FINITE, settle
-from streamgp.papers.qsgp.draws import Cells
+from streamgp.papers.qsgp.draws import CellPair
 from streamgp.papers.qsgp.relevance import Draws, QuadrupleRelevance
 from tests.optim.relevance_toys import normal, sinc, sums_of
 
@@ -64,7 +64,7 @@ def test_the_average_over_all_cells_is_the_bound(columns: int, support: int) -> 
     total = 0.0
     gradient, noise = torch.zeros(14, columns + 3, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
     for i, j in itertools.product(range(3), repeat=2):
-        draw = Cells(i, j, 3.0)
+        draw = CellPair(i, j, 3.0)
         spans = {c: model._span(c) for c in draw.touched}
         here = {c: phi[:, span] for c, span in spans.items()}
         there = {c: phi[model.fit.rows][:, span] for c, span in spans.items()}
@@ -89,7 +89,7 @@ def test_the_average_over_all_cells_is_the_bound(columns: int, support: int) -> 
 def test_rows_are_drawn_without_bias() -> None:
     """|z| < 5 over 2,000 draws of ten rows, at one pair of cells, for value and gradient."""
     model, phi, _, _ = state(1, 20)
-    draw, generator = Cells(0, 1, 3.0), torch.Generator().manual_seed(0)
+    draw, generator = CellPair(0, 1, 3.0), torch.Generator().manual_seed(0)
 
     def estimate(rows: Tensor) -> Tensor:
         some = {c: model._leaf(model._span(c)) for c in (0, 1)}

@@ -55,7 +55,7 @@ def cells(width: int) -> list[slice]:
     return [slice(start, start + width) for start in range(0, M, width)]
 
 
-def theorem(t: Toy, width: int) -> list[sb.Site]:
+def theorem(t: Toy, width: int) -> list[sb.DrawnSite]:
     """Every draw of the form "theorem": cells i, j, r (i as j, which changes no expectation of a function of one f̂)."""
     count = M // width
     return [
@@ -64,7 +64,7 @@ def theorem(t: Toy, width: int) -> list[sb.Site]:
     ]
 
 
-def tight(t: Toy, width: int) -> list[sb.Site]:
+def tight(t: Toy, width: int) -> list[sb.DrawnSite]:
     """Every draw of the form "tight", one cell for i, j and r."""
     own = torch.where(torch.arange(M) < DENSE, 0.0, t.root.diagonal())
     return [
@@ -73,7 +73,7 @@ def tight(t: Toy, width: int) -> list[sb.Site]:
     ]
 
 
-def value(name: str, t: Toy, draws: list[sb.Site]) -> Tensor:
+def value(name: str, t: Toy, draws: list[sb.DrawnSite]) -> Tensor:
     """The mean of E log g(f̂) over all draws, (N, 1)."""
     if name == "Laplace":  # its kink is no task for Gauss–Hermite
         terms = [sb.laplace(t.y, s.mean, s.variance, torch.tensor([0.3]).double()) for s in draws]
@@ -85,7 +85,7 @@ def value(name: str, t: Toy, draws: list[sb.Site]) -> Tensor:
 @pytest.mark.parametrize("name", ["logistic", "Laplace", "Gaussian"])
 @pytest.mark.parametrize("form", [theorem, tight])
 def test_every_rows_bound_is_below_the_exact_expectation_and_meets_it_at_full_width(
-    name: str, form: Callable[[Toy, int], list[sb.Site]]
+    name: str, form: Callable[[Toy, int], list[sb.DrawnSite]]
 ) -> None:
     t = model()
     truth = exact(sites(t)[name], t)
@@ -121,7 +121,7 @@ def test_samples_have_the_sites_moments() -> None:
 
 
 @pytest.mark.parametrize("form", [theorem, tight])
-def test_given_epsilon_the_mean_over_draws_is_f(form: Callable[[Toy, int], list[sb.Site]]) -> None:
+def test_given_epsilon_the_mean_over_draws_is_f(form: Callable[[Toy, int], list[sb.DrawnSite]]) -> None:
     """Linear in the drawn quantities, with ε by feature: what Jensen needs."""
     t = model()
     epsilon, width = oracle.normal(M, 1, seed=3), 6
@@ -159,13 +159,13 @@ def test_gradients_are_finite_differences_and_finite_without_features() -> None:
     own = t.root.diagonal()[:6].clone().requires_grad_()
     assert torch.autograd.gradcheck(objective, (*leaves, own))
     nothing = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
-    silent = sb.Site(torch.zeros(3, 1).double(), nothing)
+    silent = sb.DrawnSite(torch.zeros(3, 1).double(), nothing)
     sb.expected(logsigmoid, silent.mean, silent.variance).sum().backward()
     assert nothing.grad is not None and torch.isfinite(nothing.grad).all()
 
 
 @pytest.mark.parametrize("form", [theorem, tight])
-def test_mean_and_variance_over_all_draws_are_the_formulas(form: Callable[[Toy, int], list[sb.Site]]) -> None:
+def test_mean_and_variance_over_all_draws_are_the_formulas(form: Callable[[Toy, int], list[sb.DrawnSite]]) -> None:
     """f̂ over cells and ε: mean φμ; variance B Σ_b (φ_bμ_b)² − (φμ)² of the means, and of ε, C diagonal, B φ²c² summed
     (tight) or B³ φ²c² (theorem: j and r meet in one pair of B² and count B² each)."""
     t, width = model(), 6
@@ -182,7 +182,7 @@ def test_mean_and_variance_over_all_draws_are_the_formulas(form: Callable[[Toy, 
     torch.testing.assert_close(within, own * (b**2 if form is theorem else b), rtol=1e-10, atol=0)
 
 
-def whole_diagonal(t: Toy, width: int) -> list[sb.Site]:
+def whole_diagonal(t: Toy, width: int) -> list[sb.DrawnSite]:
     nothing, own = torch.zeros(M, 0).double(), t.root.diagonal()
     return [
         sb.tight(t.phi[:, i], t.mu[i], t.phi[:, i], nothing[i], t.phi[:, i], own[i], M / width) for i in cells(width)
@@ -222,7 +222,7 @@ def test_the_bound_is_below_the_evidence_on_a_thousand_problems(form: str, name:
     else:
         y, scale = truth + 0.5 * oracle.normal(count, rows, 1, seed=16), torch.tensor([0.5]).double()
 
-    def expectation(site: sb.Site) -> Tensor:
+    def expectation(site: sb.DrawnSite) -> Tensor:
         if scale is None:
             return sb.logistic(y, site.mean, site.variance).sum((1, 2))
         return sb.laplace(y, site.mean, site.variance, scale).sum((1, 2))

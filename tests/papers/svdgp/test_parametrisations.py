@@ -13,7 +13,7 @@ from torch import Tensor
 
 from streamgp.likelihoods import gaussian, laplace, student_t
 from streamgp.linalg.cholesky import cholesky, whiten
-from streamgp.optim.decoupled import GrowingBasis, Hyper, Observed, Orthogonal, Parametrisation
+from streamgp.optim.decoupled import GrowingBasis, Hyper, Orthogonal, Parametrisation, SettledRows
 from streamgp.papers.svdgp.decoupled import Decoupled, Nystrom
 from streamgp.papers.svdgp.generalised import GeneralisedBasis
 from streamgp.papers.svdgp.hybrid import Hybrid
@@ -209,7 +209,7 @@ def test_where_the_basis_is_the_data_it_settles_on_the_exact_posterior_in_one_st
     q, likelihood = made(GrowingBasis, 3, 6), gaussian.build(gaussian.Config(noise=0.36), COLUMNS)
     weight = torch.tensor([1.0, 2.0, 0.5, 1.0, 3.0, 1.0], dtype=torch.float64)
     q.beta.add(x)
-    q.settle(Observed(x, y, weight), HYPER, likelihood, None, 1.0, 1)
+    q.settle(SettledRows(x, y, weight), HYPER, likelihood, None, 1.0, 1)
     mean, variance = q.moments(at, HYPER, q.prepare(HYPER))
     k = lambda u, v: (HYPER.rho.square() * q.beta.gram_of(u, v, HYPER.lengthscale)).numpy()  # noqa: E731
     gain = np.linalg.solve(k(x, x) + np.diag(0.36 / weight.numpy()), k(x, at)).T
@@ -223,7 +223,7 @@ def test_settling_finds_where_the_bound_is_flat() -> None:
     y = torch.sin(2.0 * x[:, :1]).expand(-1, COLUMNS).contiguous()
     y[3, 0] = 9.0
     likelihood, weight = student_t.build(student_t.Config(), COLUMNS), torch.ones(20, dtype=torch.float64)
-    q.settle(Observed(x, y, weight), HYPER, likelihood, None, 0.5, 200)
+    q.settle(SettledRows(x, y, weight), HYPER, likelihood, None, 0.5, 200)
     assert isinstance(q, Hybrid)
     prepared = q.prepare(HYPER)
     fit = likelihood.expected_log_prob(y, *q.moments(x, HYPER, prepared)).sum()
@@ -304,7 +304,7 @@ def test_settling_never_lowers_the_bound(likelihood: ModuleType) -> None:
 
     found = [bound()]
     for _ in range(6):
-        q.settle(Observed(x, y, weight), HYPER, noise, None, 0.7, 1)
+        q.settle(SettledRows(x, y, weight), HYPER, noise, None, 0.7, 1)
         found.append(bound())
     assert all(after >= before - 1e-6 * abs(before) for before, after in pairwise(found))
     assert found[-1] > found[0]

@@ -19,7 +19,7 @@ from streamgp.models import svdgp
 from streamgp.models.svdgp import conjugate
 from streamgp.models.svdgp.conjugate import JITTER, Conjugate
 from streamgp.online.model import StreamModel
-from streamgp.optim.decoupled import GrowingBasis, Hyper, Observed
+from streamgp.optim.decoupled import GrowingBasis, Hyper, SettledRows
 from streamgp.papers.svdgp.transfer import Streaming
 from tests.models import oracles_svdgp as oracle
 
@@ -179,15 +179,15 @@ NEW = Hyper(torch.tensor([1.4, 1.2], dtype=torch.float64), number(0.9), number(0
 APART = OLD._replace(lengthscale=OLD.lengthscale / 3.0)  # rows apart: the jitter of a matrix near singular would count
 
 
-def noisy(variance: float) -> gaussian.Gaussian:
+def noisy(variance: float) -> gaussian.GaussianLikelihood:
     likelihood = gaussian.build(gaussian.Config(), COLUMNS)
     with torch.no_grad():
         likelihood.log_noise.copy_(torch.full((COLUMNS,), variance, dtype=torch.float64).log())
     return likelihood
 
 
-def seen(x: Tensor, y: Tensor) -> Observed:
-    return Observed(x, y, y.new_ones(len(y)))
+def seen(x: Tensor, y: Tensor) -> SettledRows:
+    return SettledRows(x, y, y.new_ones(len(y)))
 
 
 def streaming(points: Tensor, capacity: int, columns: int = COLUMNS) -> Streaming:
@@ -200,7 +200,7 @@ def covariance(x: Tensor, z: Tensor, hyper: Hyper) -> Array:
     return oracle.kernel(x.numpy(), z.numpy(), (1.0 / hyper.lengthscale).numpy(), float(hyper.rho) ** 2)
 
 
-def bound(q: Streaming, rows: Observed, hyper: Hyper, likelihood: Likelihood) -> Tensor:
+def bound(q: Streaming, rows: SettledRows, hyper: Hyper, likelihood: Likelihood) -> Tensor:
     prepared = q.prepare(hyper)
     mean, variance = q.moments(rows.x, hyper, prepared)
     fit = likelihood.expected_log_prob(rows.y, mean, variance.clamp(min=1e-12))

@@ -32,7 +32,7 @@ STATE = "streamgp.state"
 _TASK = ("table_id", "target", "horizon", "season", "protocol", "metric")
 
 
-class Verdict(NamedTuple):
+class ChampionVerdict(NamedTuple):
     """Whether a version becomes the champion, why not, and whether that is because they cannot be compared."""
 
     moves: bool
@@ -94,7 +94,7 @@ def tags(card: ModelCard) -> dict[str, str]:
     return found if card.score is None else found | {"score": repr(card.score)}
 
 
-def judge(holder: Mapping[str, str] | None, held_by: str, card: ModelCard, run_id: str) -> Verdict:
+def judge(holder: Mapping[str, str] | None, held_by: str, card: ModelCard, run_id: str) -> ChampionVerdict:
     """Whether a version takes the alias from its holder.
 
     A run that holds it keeps it while it goes on. Another run takes it by a better score on the same task, over at
@@ -107,27 +107,27 @@ def judge(holder: Mapping[str, str] | None, held_by: str, card: ModelCard, run_i
         run_id: of the new version.
     """
     if holder is not None and held_by == run_id:
-        return Verdict(True)
+        return ChampionVerdict(True)
     if card.score is None:
-        return Verdict(False, "nothing was scored")
+        return ChampionVerdict(False, "nothing was scored")
     if holder is None:
-        return Verdict(True)
+        return ChampionVerdict(True)
     if "score" not in holder:
-        return Verdict(False, "it has no score to compare with", unlike=True)
+        return ChampionVerdict(False, "it has no score to compare with", unlike=True)
     own = tags(card)
     differ = [f"{name} {holder.get(name, '?')}, here {own[name]}" for name in _TASK if holder.get(name) != own[name]]
     if differ:
-        return Verdict(False, f"it was scored on another task ({'; '.join(differ)})", unlike=True)
+        return ChampionVerdict(False, f"it was scored on another task ({'; '.join(differ)})", unlike=True)
     best, scored = float(holder["score"]), int(holder["scored"])
     if card.score >= best:
-        return Verdict(False, f"its {card.metric} of {number(best)} is better than {number(card.score)}")
+        return ChampionVerdict(False, f"its {card.metric} of {number(best)} is better than {number(card.score)}")
     if card.scored < ENOUGH * scored:
         reason = f"it has {scored:,} scored forecasts, this run {card.scored:,}: too few to compare"
-        return Verdict(False, reason, unlike=True)
-    return Verdict(True)
+        return ChampionVerdict(False, reason, unlike=True)
+    return ChampionVerdict(True)
 
 
-def crown(client: MlflowClient, made: ModelVersion, card: ModelCard) -> tuple[int, Verdict]:
+def crown(client: MlflowClient, made: ModelVersion, card: ModelCard) -> tuple[int, ChampionVerdict]:
     """Give a new version the alias if it is to have it; returns the version that has it now (0: none) and why."""
     holder = _holder(client, made.name)
     verdict = judge(

@@ -43,7 +43,7 @@ from streamgp_pipelines.live.bodies import JsonRows, arrow_rows, check_columns, 
 from streamgp_pipelines.serving.host import Host
 from streamgp_pipelines.serving.intake import Receipt
 from streamgp_pipelines.serving.service import Service
-from streamgp_pipelines.serving.view import Format, View, ordered
+from streamgp_pipelines.serving.view import Format, LearnerView, ordered
 
 FORMATS: dict[str, Format] = {JSON: "json", ARROW: "arrow", CSV: "csv"}
 BODY_SECONDS = 30.0
@@ -84,7 +84,7 @@ class Taken(BaseModel):
     rows: int = Field(description="Rows of the table now", examples=[17473])
 
 
-class Learner(BaseModel):
+class ModelInfo(BaseModel):
     """A checkpoint and what it forecasts."""
 
     name: str
@@ -100,7 +100,7 @@ class Learner(BaseModel):
     ready: bool
 
 
-class State(BaseModel):
+class ServiceState(BaseModel):
     """Whether the service does its work."""
 
     status: str = Field(examples=["ok"])
@@ -160,7 +160,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         return service.hosts[name]
 
     async def give(
-        view: View, form: Format, horizon: int | None, levels: list[float] | None, quantiles: list[float] | None,
+        view: LearnerView, form: Format, horizon: int | None, levels: list[float] | None, quantiles: list[float] | None,
         future: tuple[int, Any] | None,
     ) -> Response:  # fmt: skip
         most = view.spec.horizon
@@ -265,24 +265,24 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         return _response(await run_in_threadpool(host.alarms), "json", _view(host))
 
     @app.get("/models", responses=PROBLEMS, summary="Checkpoints")
-    async def models() -> list[Learner]:
+    async def models() -> list[ModelInfo]:
         """The checkpoints that are served."""
         return [_about(host, service) for host in service.hosts.values()]
 
-    state: dict[int | str, dict[str, Any]] = {503: {"model": State}, **_only(400, 422, 429)}
+    state: dict[int | str, dict[str, Any]] = {503: {"model": ServiceState}, **_only(400, 422, 429)}
 
     @app.get("/health", responses=state, summary="Alive", response_model_exclude_defaults=True)
-    async def health(response: Response) -> State:
+    async def health(response: Response) -> ServiceState:
         """Whether every learner runs."""
         response.status_code = 200 if service.error is None else 503
         status = "ok" if service.error is None else "a learner has ended"
-        return State(status=status, notes=list(service.notes))
+        return ServiceState(status=status, notes=list(service.notes))
 
     @app.get("/ready", responses=state, summary="Ready", response_model_exclude_defaults=True)
-    async def ready(response: Response) -> State:
+    async def ready(response: Response) -> ServiceState:
         """Whether every checkpoint can be asked."""
         response.status_code = 200 if service.ready else 503
-        return State(status="ok" if service.ready else "a checkpoint is not read yet")
+        return ServiceState(status="ok" if service.ready else "a checkpoint is not read yet")
 
     @app.get("/metrics", responses={**PROBLEMS, 200: {"content": {"text/plain": {}}}}, summary="Metrics")
     async def prometheus() -> Response:
@@ -334,7 +334,7 @@ def _with(response: Response, headers: Any) -> Response:
     return response
 
 
-def _view(host: Host) -> View:
+def _view(host: Host) -> LearnerView:
     if host.view is None:
         raise Refusal(503, f"checkpoint {host.name} is not read yet", "ask /ready")
     return host.view
@@ -416,15 +416,15 @@ def _frame(body: bytes, kind: str, config: ServeConfig) -> pa.Table:
     return rows
 
 
-def _response(body: bytes, form: Format, view: View) -> Response:
+def _response(body: bytes, form: Format, view: LearnerView) -> Response:
     kind = next(name for name, short in FORMATS.items() if short == form)
     headers = {"X-Streamgp-Rows": str(view.rows), "Cache-Control": "no-store"}
     return Response(body, media_type=kind, headers=headers)
 
 
-def _about(host: Host, service: Service) -> Learner:
+def _about(host: Host, service: Service) -> ModelInfo:
     spec, table = host.session.learner.windows.spec, service.intake(host).table
-    return Learner(
+    return ModelInfo(
         name=host.name,
         model=host.session.config.model,
         target=list(spec.targets),

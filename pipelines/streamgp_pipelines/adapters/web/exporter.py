@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from streamgp.errors import ServiceError
-from streamgp_pipelines.health import BOUNDS, Health, Learned, Stored, Taken
+from streamgp_pipelines.health import BOUNDS, Health, Learned, Stored, TakenRows
 
 SILENT = 10.0
 """Seconds that a client may say nothing."""
@@ -98,7 +98,7 @@ class HealthCollector(Collector):
             yield from _of_learner(self._health.learned)
 
 
-def _of_intake(taken: Taken) -> Iterator[Metric]:
+def _of_intake(taken: TakenRows) -> Iterator[Metric]:
     rows = CounterMetricFamily("streamgp_ingest_rows", "Rows since the start, by outcome", labels=["outcome"])
     for outcome in ("accepted", "quarantined", "redelivered", "late"):
         rows.add_metric([outcome], getattr(taken, outcome))

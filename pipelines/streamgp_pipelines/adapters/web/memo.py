@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from streamgp_pipelines.serving.host import Host
-from streamgp_pipelines.serving.view import View
+from streamgp_pipelines.serving.view import LearnerView
 
 KEPT = 256
 """Questions whose answers are kept."""
@@ -18,7 +18,7 @@ KEPT = 256
 
 class _Answer(NamedTuple):
     host: Host
-    view: weakref.ref[View]  # which would hold a whole state in memory
+    view: weakref.ref[LearnerView]  # which would hold a whole state in memory
     future: int | None
     response: Response
 
@@ -38,7 +38,7 @@ class Memo:
             return None
         return found.response
 
-    def keep(self, scope: Scope, host: Host, view: View, response: Response) -> None:
+    def keep(self, scope: Scope, host: Host, view: LearnerView, response: Response) -> None:
         """Keep the answer that `view` gave with the inputs that `host` has now."""
         self._kept.pop(key := _key(scope), None)
         self._kept[key] = _Answer(host, weakref.ref(view), _mark(host), response)

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, cast
 from streamgp.errors import UsageError
 
 if TYPE_CHECKING:
-    from streamgp_pipelines.comparing.peers.peer import Options
+    from streamgp_pipelines.comparing.peers.peer import PeerOptions
 
 PEERS = {"lightgbm": "trees", "ridge": "ridge"} | dict.fromkeys(("autoets", "autoarima", "mstl"), "statistical")
 """Name -> module of this folder."""
 _LIBRARIES = {"trees": "lightgbm", "ridge": "numpy", "statistical": "statsforecast"}
 
 
-def options_of(name: str, given: Mapping[str, Any]) -> Options:
+def options_of(name: str, given: Mapping[str, Any]) -> PeerOptions:
     """The options of a peer.
 
     Raises:
@@ -39,4 +39,4 @@ def options_of(name: str, given: Mapping[str, Any]) -> Options:
         )
     module = importlib.import_module(f"{__name__}.{home}")
     found: Any = read_settings(module.Config, given, f"there are: {', '.join(module.Config.model_fields)}", name)
-    return cast("Options", found)
+    return cast("PeerOptions", found)

@@ -22,7 +22,7 @@ BLOCKS = ("block", "coarse")
 """Numbers of the window that are means of neighbouring lags, and are left out."""
 
 
-class Rows(NamedTuple):
+class PairRows(NamedTuple):
     """Pairs of a window and a step ahead. values: (R, F), of targets less their last; last: (R, O); bases: (R, B, O)
     less the last value."""
 
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
     bases: Floats
 
 
-class Columns:
+class PeerColumns:
     """The columns of a row of a forecaster's table.
 
     Args:
@@ -80,7 +80,7 @@ class Columns:
         if shape.seasonal and each is not None:
             self.bases += ["long"] * (each.long > 0) + ["mean"]
 
-    def rows(self, x: Inputs, window: Ints, step: Ints) -> Rows:
+    def rows(self, x: Inputs, window: Ints, step: Ints) -> PairRows:
         """What is seen of these windows at these steps (from 0), (R,) each."""
         shape, outputs = self.shape, self.shape.outputs
         past, ahead = x.past.numpy(), x.future.numpy()
@@ -112,7 +112,7 @@ class Columns:
         for at in range(outputs):
             values[:, self.own == at] -= last[:, at, None]
         bases = [-last, *[np.zeros_like(last)] * (shape.lags > 0), *(season - last for season in seasons)]
-        return Rows(values, last, np.nan_to_num(np.stack(bases, 1)))
+        return PairRows(values, last, np.nan_to_num(np.stack(bases, 1)))
 
     @property
     def _calendar(self) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from torch import Tensor
 from streamgp.base import Inputs, Predictive, Shape, Step
 from streamgp.windows.calendar import Floats
 from streamgp.windows.windows import Asks
-from streamgp_pipelines.comparing.peers.columns import Columns
-from streamgp_pipelines.comparing.peers.peer import Issued, Peer
+from streamgp_pipelines.comparing.peers.columns import PeerColumns
+from streamgp_pipelines.comparing.peers.peer import Peer, PeerForecasts
 
 LEAST = 30
 """Windows below which none is held out, and between two fits."""
@@ -38,7 +38,7 @@ class Direct(Peer):
     def __init__(self, shape: Shape, probabilities: tuple[float, ...], refit: int, errors: int) -> None:
         super().__init__()
         self.shape, self.probabilities, self.refit = shape, np.array(probabilities), refit
-        self.columns = Columns(shape)
+        self.columns = PeerColumns(shape)
         self._since = self._seen = 0  # windows since the last fit, and all
         self._errors: dict[int, Floats] = {}  # series -> (T, errors), NaN where there is none, oldest first
         self._first = np.full((shape.columns, errors), np.nan)
@@ -84,7 +84,7 @@ class Direct(Peer):
         self._since = 0
         return Step(float("nan"), 0, True, "fit")
 
-    def issue(self, asks: Asks) -> Issued:
+    def issue(self, asks: Asks) -> PeerForecasts:
         mean = self.mean(asks.x) if len(asks.origin) else np.zeros((0, self.shape.columns))
         quantiles = np.empty((len(self.probabilities), *mean.shape))
         deviation = np.empty_like(mean)
@@ -95,7 +95,7 @@ class Direct(Peer):
             mine = series == code
             quantiles[:, mine] = mean[mine] + np.nanquantile(held, self.probabilities, axis=1)[:, None]
             deviation[mine] = np.sqrt(np.nanmean(held**2, 1)).clip(1e-12)
-        return Issued(asks, *(torch.from_numpy(part) for part in (mean, deviation, quantiles)))
+        return PeerForecasts(asks, *(torch.from_numpy(part) for part in (mean, deviation, quantiles)))
 
     def wrong_by(self, series: Tensor, column: Tensor, error: Tensor) -> None:
         for code in series.unique().tolist():

@@ -30,7 +30,7 @@ from streamgp_pipelines.training.online import OnlineRun
 from streamgp_pipelines.training.summary import overall_metrics, summary
 
 
-class Options(BaseModel, ABC):
+class PeerOptions(BaseModel, ABC):
     """What can be set of a peer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -40,7 +40,7 @@ class Options(BaseModel, ABC):
         """The peer, before any data; it issues quantiles of these probabilities."""
 
 
-class Issued(NamedTuple):
+class PeerForecasts(NamedTuple):
     """Forecasts of some of the questions. mean, deviation: (N, T); quantiles: (Q, N, T); learned units."""
 
     asks: Asks
@@ -63,7 +63,7 @@ class Peer(Model):
         """See the errors of forecasts whose truth has arrived, (R,) each; those of the warm-up are not among them."""
 
     @abstractmethod
-    def issue(self, asks: Asks) -> Issued:
+    def issue(self, asks: Asks) -> PeerForecasts:
         """Forecast at these origins, or at some of them."""
 
     def predict(self, x: Inputs) -> Predictive:
@@ -97,7 +97,7 @@ class PeerLearner(Learner):
         if self.warmup.done_at is None:
             nothing = torch.zeros(len(asks.origin), self.windows.shape.columns, dtype=FLOAT)
             quantiles = nothing.expand(len(self.calibration.probabilities), *nothing.shape)
-            self._now = Issued(asks, nothing, nothing + 1.0, quantiles)
+            self._now = PeerForecasts(asks, nothing, nothing + 1.0, quantiles)
         else:
             with self.clock.measure("predict"):
                 self._now = self.model.issue(asks)
@@ -130,7 +130,7 @@ class _Run(Session):
 
 def run_peer(
     name: str,
-    options: Options,
+    options: PeerOptions,
     config: TrainConfig,
     tracker: Callable[[Path, str], Tracker],
     progress: Callable[[Progress], None],

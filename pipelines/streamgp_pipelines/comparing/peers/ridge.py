@@ -16,7 +16,7 @@ from streamgp.base import Inputs, Shape
 from streamgp.context import Context
 from streamgp.windows.calendar import Floats, Ints
 from streamgp_pipelines.comparing.peers.direct import LEAST, Direct
-from streamgp_pipelines.comparing.peers.peer import Options
+from streamgp_pipelines.comparing.peers.peer import PeerOptions
 
 HARMONICS, CROSSED = 4, 2
 """Of the day, and those of them that have weights of their own at weekends and for each known input."""
@@ -26,7 +26,7 @@ MEANS = ("day(", "week(", "now-long(", "now-longs(", "day-long(", "day-longs(")
 """Numbers of the window that are no means of its lags."""
 
 
-class Config(Options):
+class Config(PeerOptions):
     """Penalties, and when they are fitted."""
 
     refit: int | None = Field(

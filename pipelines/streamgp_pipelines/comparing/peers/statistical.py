@@ -23,7 +23,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Shape
 from streamgp.windows.calendar import Floats, Ints
 from streamgp.windows.windows import Answers, Asks
-from streamgp_pipelines.comparing.peers.peer import Issued, Options, Peer
+from streamgp_pipelines.comparing.peers.peer import Peer, PeerForecasts, PeerOptions
 
 SEASON_OF_ETS = 24
 """The longest season that ETS can have."""
@@ -31,7 +31,7 @@ LEAST, MOST = 20, 200
 """Errors of a series and a step before bands are made of them, and the newest that are."""
 
 
-class Config(Options):
+class Config(PeerOptions):
     """When a model of statsforecast forecasts and is fitted, in steps of a series."""
 
     every: int | None = Field(
@@ -108,7 +108,7 @@ class Statistical(Peer):
             values[step[kept] - first], known[step[kept] - first] = y[kept], came[mine][kept]
             self._values[code], self._known[code], self._step[code] = values, known, last
 
-    def issue(self, asks: Asks) -> Issued:
+    def issue(self, asks: Asks) -> PeerForecasts:
         found: list[tuple[int, Floats]] = []
         for at in np.flatnonzero(asks.origin.numpy() % self.every == 0).tolist():
             came = self._came[int(asks.position[at])]
@@ -118,7 +118,7 @@ class Statistical(Peer):
         kept = torch.tensor([at for at, _ in found], dtype=torch.int64)
         shape = (len(self.probabilities) + 2, 0, self.shape.columns)
         whole = torch.from_numpy(np.stack([part for _, part in found], 1)) if found else torch.zeros(shape, dtype=FLOAT)
-        return Issued(asks.rows(kept), whole[0], whole[1], whole[2:])
+        return PeerForecasts(asks.rows(kept), whole[0], whole[1], whole[2:])
 
     def warnings(self) -> list[str]:
         found = []

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from streamgp.base import Inputs, Shape
 from streamgp.windows.calendar import Floats, Ints
-from streamgp_pipelines.comparing.peers.columns import Rows
+from streamgp_pipelines.comparing.peers.columns import PairRows
 from streamgp_pipelines.comparing.peers.direct import LEAST, Direct
-from streamgp_pipelines.comparing.peers.peer import Options
+from streamgp_pipelines.comparing.peers.peer import PeerOptions
 
 HELD = 5
 """The part of the pairs that a base is chosen by: the last of these many."""
@@ -38,7 +38,7 @@ BETTER = 0.95
 """The part of the error of the present base that another one has at most, to take its place."""
 
 
-class Config(Options):
+class Config(PeerOptions):
     """LightGBM's options, and when it is fitted."""
 
     refit: int | None = Field(
@@ -193,7 +193,7 @@ class Trees(Direct):
         data = lightgbm.Dataset(table, pairs.truth[:, target] - from_last, params=given)
         return lightgbm.train(given, data, num_boost_round=trees)
 
-    def _table(self, seen: Floats, rows: Rows | _Pairs, target: int, base: int) -> tuple[Floats, Floats]:
+    def _table(self, seen: Floats, rows: PairRows | _Pairs, target: int, base: int) -> tuple[Floats, Floats]:
         """(R, F + 1) what a model of a target sees, its values less the base, and the last value; (R,) the base."""
         from_last = rows.bases[:, base, target]
         moved = seen.copy()
