@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from streamgp import errors
 
+ROOT = Path(__file__).parents[1]
 PUBLIC = {
     "streamgp.base": "Chunk Due FLOAT Fleet Inputs Model ModelCard Offset OutputError Predictive Progress Shape "
     "Simulates Source Stateful Step Timed Tracker",
@@ -51,3 +54,21 @@ def test_every_error_has_its_exit_code() -> None:
         "TableError": 4,
         "ServiceError": 5,
     }
+
+
+SHARED = {
+    "Config": "the options of a registered name, one a module",
+    "Forecaster": "of data frames in `streamgp`, of a checkpoint in `streamgp_pipelines`",
+}
+"""Names of several classes, and why."""
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    homes: dict[str, list[str]] = {}
+    for package in ("streamgp", "pipelines", "cli"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    homes.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in homes.items() if len(files) > 1 and name not in SHARED} == {}
+    assert all(len(homes[name]) > 1 for name in SHARED)

@@ -10,7 +10,7 @@ from streamgp_cli.options import AsJson, Given
 from streamgp_data.remote import shown
 
 if TYPE_CHECKING:
-    from streamgp_pipelines.check import Checked
+    from streamgp_pipelines.check import CheckResult
     from streamgp_pipelines.config import CheckConfig
 
 ALARM = 6
@@ -55,13 +55,13 @@ def check(given: Given[CheckConfig], json: AsJson = False) -> None:
         raise typer.Exit(ALARM)
 
 
-def _state(one: Checked) -> str:
+def _state(one: CheckResult) -> str:
     if one.alarm:
         return "ALARM"
     return "not known" if one.value is None and one.limit is not None else "ok"
 
 
-def _shown(one: Checked) -> list[Any]:
+def _shown(one: CheckResult) -> list[Any]:
     """The value and its limit; ages in days, hours or minutes."""
     from streamgp_pipelines.numbers import spoken
 

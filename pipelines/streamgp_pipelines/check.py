@@ -19,7 +19,7 @@ AHEAD = 86_400
 """Seconds that a row may be ahead of now, and still count as the newest."""
 
 
-class Checked(NamedTuple):
+class CheckResult(NamedTuple):
     """One thing that was looked at.
 
     Attributes:
@@ -37,7 +37,7 @@ class Checked(NamedTuple):
     about: str
 
 
-def check(config: CheckConfig, now: datetime | None = None) -> list[Checked]:
+def check(config: CheckConfig, now: datetime | None = None) -> list[CheckResult]:
     """Compare a checkpoint with limits. Nothing is learned or written.
 
     The newest scores are those of the last `--recent` rows at least: the points of the run's curves, which are 1,000
@@ -55,13 +55,13 @@ def check(config: CheckConfig, now: datetime | None = None) -> list[Checked]:
     return [_age(saved, config, now or datetime.now(UTC)), *_scores(saved, config)]
 
 
-def _age(saved: Saved, config: CheckConfig, now: datetime) -> Checked:
+def _age(saved: Saved, config: CheckConfig, now: datetime) -> CheckResult:
     """How long ago the newest row was."""
     moments = moments_of(saved)
     if not moments.clock or moments.elapsed:
         if config.max_age is not None:
             raise UsageError("--max-age: the times of this run are no dates", hint="leave it out")
-        return Checked("age", None, None, False, "the times are no dates")
+        return CheckResult("age", None, None, False, "the times are no dates")
     tail = Tail()
     saved.restore({"tail": tail})
     with fitting(f"the windows in {saved.path}"):
@@ -70,7 +70,7 @@ def _age(saved: Saved, config: CheckConfig, now: datetime) -> Checked:
         if tail.rows is not None:  # rows behind the last full micro-batch
             seen += times(tail.rows, str(recipe_of(saved).spec.time)).tolist()
     if not seen:
-        return Checked("age", None, config.max_age, config.max_age is not None, "no row was read")
+        return CheckResult("age", None, config.max_age, config.max_age is not None, "no row was read")
     clock = now.astimezone().replace(tzinfo=None) if moments.zone is None else now.replace(tzinfo=None)
     latest = int((np.datetime64(clock, "ns") + np.timedelta64(AHEAD, "s")).astype(np.int64))
     past = [time for time in seen if time <= latest]
@@ -81,10 +81,10 @@ def _age(saved: Saved, config: CheckConfig, now: datetime) -> Checked:
     if past and len(past) < len(seen):
         about += "; rows of the future are left out: is a clock wrong?"
     alarm = _beyond(age, config.max_age) or (config.max_age is not None and not past)
-    return Checked("age", age, config.max_age, alarm, about)
+    return CheckResult("age", age, config.max_age, alarm, about)
 
 
-def _scores(saved: Saved, config: CheckConfig) -> list[Checked]:
+def _scores(saved: Saved, config: CheckConfig) -> list[CheckResult]:
     """The newest loss over that of all rows before, and over the naive one; the newest coverage of the widest band."""
     curves = Curves()
     saved.restore({"curves": curves})
@@ -105,24 +105,26 @@ def _scores(saved: Saved, config: CheckConfig) -> list[Checked]:
     about = (
         f"rows {first:,} to {int(rows[-1]):,} over those before" if ratio is not None else "too few rows were scored"
     )
-    found = [Checked(name, ratio, config.max_crps_ratio, _beyond(ratio, config.max_crps_ratio), about)]
+    found = [CheckResult(name, ratio, config.max_crps_ratio, _beyond(ratio, config.max_crps_ratio), about)]
     past = mean("naive_mae", new)
     if past or config.max_naive_ratio is not None:
         ratio = recent / past if recent is not None and past else None
         about = "the newest CRPS over the mean error of the seasonal naive forecast"
         about = about if past else "no error of the naive forecast is known"
         found.append(
-            Checked("naive_ratio", ratio, config.max_naive_ratio, _beyond(ratio, config.max_naive_ratio), about)
+            CheckResult("naive_ratio", ratio, config.max_naive_ratio, _beyond(ratio, config.max_naive_ratio), about)
         )
     bands = [key for key in curves.values if key.startswith("coverage_")]
     if not bands and config.min_coverage is not None:
-        found.append(Checked("coverage", None, config.min_coverage, False, _no_bands(saved, curves)))
+        found.append(CheckResult("coverage", None, config.min_coverage, False, _no_bands(saved, curves)))
     if bands:
         widest = max(bands, key=lambda key: float(key.removeprefix("coverage_")))
         share = mean(widest, new)
         low = share is not None and config.min_coverage is not None and share < config.min_coverage
         level = widest.removeprefix("coverage_")
-        found.append(Checked("coverage", share, config.min_coverage, low, f"of the {level} % band, in the same rows"))
+        found.append(
+            CheckResult("coverage", share, config.min_coverage, low, f"of the {level} % band, in the same rows")
+        )
     return found
 
 

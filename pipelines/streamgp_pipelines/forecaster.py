@@ -25,7 +25,7 @@ from streamgp_pipelines.config import AUTO, TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
 from streamgp_pipelines.forecasting.issued import drawn
-from streamgp_pipelines.forecasting.rolling import Plan, folds
+from streamgp_pipelines.forecasting.rolling import RollingPlan, folds
 from streamgp_pipelines.learned import LearnedModel
 from streamgp_pipelines.learning.checkpointing import manifest
 from streamgp_pipelines.learning.columns import columns_read
@@ -371,7 +371,7 @@ class Forecaster(Shown):
         given, kind = as_arrow(df)
         reader = FrameReader(given, **self._columns)
         h = fresh._horizon if h is None else h
-        plan = Plan(h, n_windows, h if step_size is None else step_size)
+        plan = RollingPlan(h, n_windows, h if step_size is None else step_size)
         assert fresh._config is not None
         lags = fresh._config.lags if reader.meta.time is None or fresh._config.lags is not None else 1
         if lags:

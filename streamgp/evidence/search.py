@@ -129,7 +129,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchState:
     """The field of a declaration for the search that an attribute names; its key is "hyper"."""
 
     name: str

@@ -14,7 +14,7 @@ from streamgp.errors import UsageError
 from streamgp.kernels import Kernel, Tied, Unit
 from streamgp.kernels.sum import Sum
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.posterior import Learned
+from streamgp.online.posterior import LearnedFunction
 
 Array = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ class ColumnKernel:
         [[9.0], [5.46]]
     """
 
-    def __init__(self, learned: Learned, inputs: KernelInputs, scale: Tensor) -> None:
+    def __init__(self, learned: LearnedFunction, inputs: KernelInputs, scale: Tensor) -> None:
         self._learned, self._inputs = learned, inputs
         self._gain = float(scale.square().mean())
         self.noise = _array(learned.noise.sqrt().cpu() * scale.cpu())
@@ -109,7 +109,7 @@ class ColumnKernel:
     def _encoded(self, z: Tensor) -> Tensor:
         return z if self._learned.encode is None else self._learned.encode(z)
 
-    def _terms_of(self, learned: Learned) -> list[Term]:
+    def _terms_of(self, learned: LearnedFunction) -> list[Term]:
         """The kernels that the covariance is the sum of."""
         kernel, gain = (learned.kernel, self._gain) if learned.functions is None else (learned.functions, 1.0)
         values, whole = dict(kernel.named_parameters()), kernel.whole if isinstance(kernel, Tied) else kernel

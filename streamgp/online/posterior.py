@@ -108,7 +108,7 @@ class Arrival(NamedTuple):
     older: Callable[[int], Rows]
 
 
-class Learned(NamedTuple):
+class LearnedFunction(NamedTuple):
     """What a posterior has learned of the function that it is of, in standardised units.
 
     Attributes:
@@ -195,7 +195,7 @@ class Posterior(nn.Module, ABC):
         """Ratio of the function's prior variance to the noise variance, ρ²/σ²; None where it is not known."""
         return None
 
-    def learned(self, groups: Tensor) -> Learned | None:
+    def learned(self, groups: Tensor) -> LearnedFunction | None:
         """What was learned of the function; None where it has no covariance in closed form. groups: (W,) the group of
         each column."""
         return None

@@ -43,7 +43,7 @@ A0 = 2.0
 """Shape of the noise prior: it counts for four rows, the fewest for which the variance of a forecast is finite."""
 
 
-class Posterior(NamedTuple):
+class RecursivePosterior(NamedTuple):
     """Of all columns, for unit noise.
 
     Attributes:
@@ -108,7 +108,7 @@ class RecursiveRegression(nn.Module):
         for name, size in {**prior, "count": (columns,), "rows": (), **own}.items():
             self.register_buffer(name, torch.zeros(size, dtype=FLOAT))
         self.version = 0
-        self._found: dict[float, Posterior] = {}
+        self._found: dict[float, RecursivePosterior] = {}
         self.begin(1.0)
 
     def begin(self, kappa: float, shape: float = A0, noise: Tensor | float = 1.0) -> None:
@@ -197,7 +197,7 @@ class RecursiveRegression(nn.Module):
         self._changed()
 
     @property
-    def posterior(self) -> Posterior:
+    def posterior(self) -> RecursivePosterior:
         """Of the rows so far; computed when it is first asked for.
 
         Raises:
@@ -205,7 +205,7 @@ class RecursiveRegression(nn.Module):
         """
         return self.under(1.0)
 
-    def under(self, times: float) -> Posterior:
+    def under(self, times: float) -> RecursivePosterior:
         """The posterior under a prior precision that is so many times κ; see `posterior`.
 
         Raises:
@@ -218,20 +218,20 @@ class RecursiveRegression(nn.Module):
             self._found[times] = self._from_gram(kappa) if self.form == "gram" else self._from_root(kappa)
         return self._found[times]
 
-    def _from_gram(self, kappa: float) -> Posterior:
+    def _from_gram(self, kappa: float) -> RecursivePosterior:
         gram = self.gram.clone()
         gram.diagonal().add_(kappa)
         lower = cholesky(gram, first=0.0).lower
         half = whiten(lower, self.cross)
         weights = torch.linalg.solve_triangular(lower.T, half, upper=True)
-        return Posterior(lower, weights, (self.square - half.square().sum(0)).clamp(min=0.0))
+        return RecursivePosterior(lower, weights, (self.square - half.square().sum(0)).clamp(min=0.0))
 
-    def _from_root(self, kappa: float) -> Posterior:
+    def _from_root(self, kappa: float) -> RecursivePosterior:
         d = self.width
         root = self.root if self.form == "factor" else triangular.shifted(self.root, kappa, d)
         lower = root[:d, :d].contiguous()
         weights = torch.linalg.solve_triangular(lower.T, root[d:, :d].T, upper=True)
-        return Posterior(lower, weights, root[d:, d:].square().sum(1))
+        return RecursivePosterior(lower, weights, root[d:, d:].square().sum(1))
 
     def mean(self, phi: Tensor) -> Tensor:
         """(N, d) -> (N, T)"""

@@ -12,7 +12,7 @@ import pytest
 
 from streamgp.errors import CheckpointError, UsageError
 from streamgp_data import checkpoint
-from streamgp_pipelines.check import Checked, check
+from streamgp_pipelines.check import CheckResult, check
 from streamgp_pipelines.config import CheckConfig
 from streamgp_pipelines.learning.curves import Curves
 from tests.pipelines.worlds import frame_of, make_table, run
@@ -20,7 +20,7 @@ from tests.pipelines.worlds import frame_of, make_table, run
 LAST = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def findings(home: Path, now: datetime | None = None, **options: Any) -> dict[str, Checked]:
+def findings(home: Path, now: datetime | None = None, **options: Any) -> dict[str, CheckResult]:
     found = check(CheckConfig.read({"checkpoint": home, **options}), now)
     return {one.name: one for one in found}
 

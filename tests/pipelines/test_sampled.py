@@ -84,7 +84,9 @@ def test_a_sample_of_all_windows_has_the_bits_of_none(tmp_path: Path) -> None:
     assert digest(tmp_path / "one") == digest(tmp_path / "other") and one["rmse"] == other["rmse"]
 
 
-def in_memory(source: Any, rest: sampled.UnsampledWindows, block: sampled.TableBlock, way: sampled.Learned) -> Any:
+def in_memory(
+    source: Any, rest: sampled.UnsampledWindows, block: sampled.TableBlock, way: sampled.BlockLearning
+) -> Any:
     """The sums of all windows of a block as tensors."""
     parts = list(sampled.windows_of(source, rest, block))
     if not parts:  # rows that are held out

@@ -29,7 +29,7 @@ Texts: TypeAlias = NDArray[np.object_]
 
 
 @dataclass(frozen=True)
-class Plan:
+class RollingPlan:
     """Where a stream is cut.
 
     Attributes:
@@ -94,7 +94,7 @@ def steps_of(place: Ints, meta: TableMeta) -> Ints:
     return rank.astype(np.int64) - (len(different) - 1)
 
 
-class Fold(NamedTuple):
+class RollingFold(NamedTuple):
     """One cutoff.
 
     Attributes:
@@ -164,7 +164,7 @@ class Fold(NamedTuple):
         return rows_ahead(windows, self.read.filter(pa.array(seen)), steps)
 
 
-def folds(given: pa.Table, read: pa.Table, place: Ints, meta: TableMeta, plan: Plan) -> Iterator[Fold]:
+def folds(given: pa.Table, read: pa.Table, place: Ints, meta: TableMeta, plan: RollingPlan) -> Iterator[RollingFold]:
     """The cutoffs of a stream, first to last.
 
     Args:
@@ -182,7 +182,7 @@ def folds(given: pa.Table, read: pa.Table, place: Ints, meta: TableMeta, plan: P
     for end, last in plan.ends(steps_of(place, meta)):
         stop = len(place) if counted else last
         fresh, ahead = given.slice(start, end - start), given.slice(end, stop - end)
-        yield Fold(fresh, ahead, _batch(read.slice(end, stop - end)), place[end:stop], int(place[end - 1]))
+        yield RollingFold(fresh, ahead, _batch(read.slice(end, stop - end)), place[end:stop], int(place[end - 1]))
         start = end
 
 

@@ -153,7 +153,7 @@ def plausible(usual: Usual, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
     return x.rows(within), y[within]
 
 
-class Learned(NamedTuple):
+class BlockLearning(NamedTuple):
     """How windows of a block are learned.
 
     Attributes:
@@ -170,7 +170,7 @@ class Learned(NamedTuple):
     chunk: int
 
 
-def block_totals(source: Source, rest: UnsampledWindows, block: TableBlock, way: Learned) -> Totals:
+def block_totals(source: Source, rest: UnsampledWindows, block: TableBlock, way: BlockLearning) -> Totals:
     """The sums of a block."""
 
     def parts() -> Iterator[tuple[Tensor, ...]]:
@@ -200,7 +200,7 @@ class WithRest:
         in_blocks(learner, absorb, rows, chunk)
         total: Totals = learner.sums()
         learner.zero()
-        way = Learned(learner, absorb, self.standardised(), rows[2][:1].clone(), chunk)
+        way = BlockLearning(learner, absorb, self.standardised(), rows[2][:1].clone(), chunk)
         for block in self.rest.blocks:
             total = added(total, block_totals(self.source, self.rest, block, way))
         learner.put(total)

@@ -21,7 +21,7 @@ from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.models.deep.config import GRID_WIDTH, DeepGpConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
-from streamgp.online.posterior import Arrival, DrawsFunctions, Learned, Look, Units
+from streamgp.online.posterior import Arrival, DrawsFunctions, LearnedFunction, Look, Units
 from streamgp.online.summing import OnFeatures
 from streamgp.optim.alternating import Alternating, learn_at_once
 from streamgp.optim.shared_gradients import here
@@ -74,9 +74,9 @@ class GpPosterior(DeepPosterior, DrawsFunctions):
         self.data: Data = self.solver.data()
         self.given: Conditional = self.solver.condition(self.data)
 
-    def learned(self, groups: Tensor) -> Learned:
+    def learned(self, groups: Tensor) -> LearnedFunction:
         """The kernel behind the encoder."""
-        return Learned(self.solver.kernel, self.given.noise.expand(self.shape.columns), encode=self.encoder)
+        return LearnedFunction(self.solver.kernel, self.given.noise.expand(self.shape.columns), encode=self.encoder)
 
     @property
     def size(self) -> int:

@@ -22,7 +22,7 @@ from streamgp.evidence.initial import Initial
 from streamgp.models.exact.config import Config
 from streamgp.models.exact.growing import GrowingPosterior
 from streamgp.models.exact.hyper import Hyperparameters
-from streamgp.online.posterior import Arrival, DrawsFunctions, Learned, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, DrawsFunctions, LearnedFunction, Look, Posterior, Rows, Units
 from streamgp.state import Declared, Nested, fitting, holding, pop
 
 DROPPED = 5
@@ -92,8 +92,8 @@ class ExactPosterior(Declared, Posterior, DrawsFunctions):
             return None
         return float(self.rows.kernel.diagonal(self.rows.h).mean() / self.hyper.log_noise.exp().mean())
 
-    def learned(self, groups: Tensor) -> Learned:
-        return Learned(self.rows.kernel, self.hyper.log_noise.exp())
+    def learned(self, groups: Tensor) -> LearnedFunction:
+        return LearnedFunction(self.rows.kernel, self.hyper.log_noise.exp())
 
     def look(self, z: Tensor) -> Look:
         mean, latent, half = self.rows.look(z)

@@ -15,14 +15,14 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Predictive, Shape
 from streamgp.encoders.identity import Identity
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.search import ADAM, Search, Searched, thinned
+from streamgp.evidence.search import ADAM, Search, SearchState, thinned
 from streamgp.kernels import Stationary
 from streamgp.models._evidence import way_of
 from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.learner import FiniteLearner
 from streamgp.models.finite_rkhs.training import descent
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.posterior import Arrival, DrawsFunctions, Learned, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, DrawsFunctions, LearnedFunction, Look, Posterior, Rows, Units
 from streamgp.online.summing import Summing
 from streamgp.online.variance import follow
 from streamgp.predictives.gaussian import Gaussian
@@ -51,7 +51,7 @@ class FinitePosterior(Declared, Posterior, DrawsFunctions):
     """
 
     STATE = (
-        Searched("search"),
+        SearchState("search"),
         Value("learner.steady", bool, key="steady"),
         Nested(of="_parts", under="parts", made={"fit": "_fit"}),
     )
@@ -97,12 +97,12 @@ class FinitePosterior(Declared, Posterior, DrawsFunctions):
     def signal(self) -> float | None:
         return self.search.signal if self.search.found else None
 
-    def learned(self, groups: Tensor) -> Learned:
+    def learned(self, groups: Tensor) -> LearnedFunction:
         """The kernel that the features are drawn from, behind the encoder; training may move them from there."""
         features, noise = self.learner.features, self.learner.forecasting.noise
         encode = None if isinstance(features.encoder, Identity) else features.encoder
         slopes = features.slope.square() if features.linear else None
-        return Learned(features.kernel, noise.expand(self.shape.columns), encode=encode, slopes=slopes)
+        return LearnedFunction(features.kernel, noise.expand(self.shape.columns), encode=encode, slopes=slopes)
 
     @torch.no_grad()
     def look(self, z: Tensor) -> Look:

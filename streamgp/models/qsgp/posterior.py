@@ -21,7 +21,7 @@ from streamgp import choice
 from streamgp.base import FLOAT, Predictive, Shape
 from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.search import Search, Searched, thinned
+from streamgp.evidence.search import Search, SearchState, thinned
 from streamgp.likelihoods import Likelihood, gaussian
 from streamgp.likelihoods.laplace import Laplace
 from streamgp.likelihoods.logistic import Logistic
@@ -36,7 +36,7 @@ from streamgp.models.qsgp.quadruple import quadruple_engine
 from streamgp.models.qsgp.sites import ENOUGH, RECENT, GaussianSites, LaplaceSites, LogisticSites, Sites
 from streamgp.models.qsgp.steps import StepsEngine
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.posterior import Arrival, Learned, Look, Posterior, Rows, Units, tied
+from streamgp.online.posterior import Arrival, LearnedFunction, Look, Posterior, Rows, Units, tied
 from streamgp.online.summing import Summing, running
 from streamgp.optim.block_solver import BlockSolver
 from streamgp.state import Declared, Nested, Value
@@ -71,7 +71,7 @@ class QsgpPosterior(Declared, Posterior):
 
     STATE = (
         Nested("engine", "known", "objective"),
-        Searched("search"),
+        SearchState("search"),
         Value("engine.turn", int, key="turn"),
         Value("epochs", int),
         Value("stale", bool),
@@ -125,7 +125,7 @@ class QsgpPosterior(Declared, Posterior):
     def signal(self) -> float | None:
         return self.search.signal if self.search.found and self.units else None
 
-    def learned(self, groups: Tensor) -> Learned:
+    def learned(self, groups: Tensor) -> LearnedFunction:
         """The kernel that the features are drawn from, and the linear part before them."""
         kernel, basis, groups = self.engine.kernel, self.engine.basis, groups.cpu()
         first = torch.stack([(groups == g).nonzero()[0, 0] for g in range(int(groups.max()) + 1)])
@@ -134,7 +134,7 @@ class QsgpPosterior(Declared, Posterior):
         own = tied(kernel.configs[int(kernel.index)], groups, length, kernel.log_outputscale)
         noise = self.search.hyper.noise.exp().expand(self.shape.columns)
         slopes = basis.scale.square() if basis.extra else None
-        return Learned(own, noise if self.units else torch.zeros_like(noise), slopes=slopes)
+        return LearnedFunction(own, noise if self.units else torch.zeros_like(noise), slopes=slopes)
 
     def look(self, z: Tensor) -> Look:
         seen = self.engine.see(z)

@@ -25,7 +25,7 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.search import Search, Searched, Way, thinned
+from streamgp.evidence.search import Search, SearchState, Way, thinned
 from streamgp.evidence.thinned import LogHyper, by_lbfgs, start
 from streamgp.features.inducing import augmentation
 from streamgp.kernels import squared_exponential
@@ -35,7 +35,7 @@ from streamgp.models.rvm.functions import Functions, Relevance
 from streamgp.models.rvm.regression import RelevanceRegression
 from streamgp.models.rvm.selection import select
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.posterior import Arrival, Learned, Look, RegressionPosterior, Rows, Units, tied
+from streamgp.online.posterior import Arrival, LearnedFunction, Look, RegressionPosterior, Rows, Units, tied
 from streamgp.online.summing import OnFeatures, Summing, running
 from streamgp.state import Declared, Nested, Value
 
@@ -87,7 +87,7 @@ class RvmPosterior(Declared, RegressionPosterior):
 
     STATE = (
         Nested("kernel", "functions", "regression", "anchors", "scale", under="parts"),
-        Searched("search"),
+        SearchState("search"),
         Value("epochs", int),
     )
 
@@ -127,14 +127,14 @@ class RvmPosterior(Declared, RegressionPosterior):
             self.functions.x, self.regression.precision[ahead:], weight, self.functions.columns.clone()
         )
 
-    def learned(self, groups: Tensor) -> Learned:
+    def learned(self, groups: Tensor) -> LearnedFunction:
         """k(x, z) = Σ_i φ_i(x) φ_i(z)/s_i: a relevance vector machine is the Gaussian process with this covariance
         (Tipping 2001, section 5.2)."""
         hyper = self.search.hyper
         height = hyper.outputscale.new_zeros(())
         one = tied(squared_exponential.Config(), groups, hyper.lengthscale + math.log(WIDENING), height)
         noise, own = hyper.noise.exp().expand(self.shape.columns), self.functions
-        return Learned(Relevance(own, self.regression.precision), noise, own.points, functions=one)
+        return LearnedFunction(Relevance(own, self.regression.precision), noise, own.points, functions=one)
 
     @property
     def sums_rows(self) -> bool:

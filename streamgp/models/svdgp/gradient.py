@@ -29,7 +29,7 @@ from streamgp.kernels import squared_exponential
 from streamgp.likelihoods import Likelihood, gaussian
 from streamgp.models.svdgp.config import Config
 from streamgp.objectives import elbo
-from streamgp.online.posterior import Arrival, Learned, Look, Posterior, Rows, Units, tied
+from streamgp.online.posterior import Arrival, LearnedFunction, Look, Posterior, Rows, Units, tied
 from streamgp.optim.adam import RowAdam, schedule
 from streamgp.optim.decoupled import GrowingBasis, Hyper, Orthogonal, Parametrisation, Prepared, SettledRows
 
@@ -147,13 +147,13 @@ class GradientPosterior(Posterior):
         mean, variance, _ = self._moments(z, self.hyper)
         return Look(z, None, mean, variance, self.likelihood.scale.detach().square())
 
-    def learned(self, groups: Tensor) -> Learned:
+    def learned(self, groups: Tensor) -> LearnedFunction:
         """The kernel as it is, behind an encoder where there is one; the basis points of both bases."""
         width, bases = len(self.log_lengthscale), (self.posterior.alpha, self.posterior.beta)
         kernel = tied(squared_exponential.Config(), torch.arange(width), self.log_lengthscale, self.log_rho)
         noise = self.likelihood.scale.detach().square() if self.units else torch.zeros(self.shape.columns, dtype=FLOAT)
         points = torch.cat([one.points[: one.size].detach() for one in bases if type(one) is GrowingBasis])
-        return Learned(kernel, noise.expand(self.shape.columns), points, None if self.plain else self.encoder)
+        return LearnedFunction(kernel, noise.expand(self.shape.columns), points, None if self.plain else self.encoder)
 
     @torch.no_grad()
     def predictive(self, look: Look) -> Predictive:

@@ -34,7 +34,7 @@ from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import way_of
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.conjugate import Conjugate
-from streamgp.online.posterior import Arrival, Learned, Look, RegressionPosterior, Rows, Units, tied
+from streamgp.online.posterior import Arrival, LearnedFunction, Look, RegressionPosterior, Rows, Units, tied
 from streamgp.online.summing import Summing, running
 
 CHUNK = 1024
@@ -144,12 +144,12 @@ class SvdgpPosterior(RegressionPosterior):
         """Whether nothing is forgotten, and rows come from where those before them came."""
         return self.lasting and self.novelty > 0 and self.novel <= STRANGE * self.since
 
-    def learned(self, groups: Tensor) -> Learned:
+    def learned(self, groups: Tensor) -> LearnedFunction:
         """The kernel of `conjugate`; the noise is that of the evidence."""
         own, hyper = self.regression, self.search.hyper
         kernel = tied(squared_exponential.Config(), groups, hyper.lengthscale, hyper.outputscale)
         noise, slopes = hyper.noise.exp().expand(self.shape.columns), own.noise if own.explicit else None
-        return Learned(kernel, noise, own.points / own.inverse, slopes=slopes)
+        return LearnedFunction(kernel, noise, own.points / own.inverse, slopes=slopes)
 
     def look(self, z: Tensor) -> Look:
         phi = self._features(z)

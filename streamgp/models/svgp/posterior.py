@@ -30,7 +30,7 @@ from streamgp.models.svgp.hyper import Chosen, configs, estimate, given, heights
 from streamgp.models.svgp.prior import SparsePrior
 from streamgp.models.svgp.sites import SitesHead
 from streamgp.models.svgp.training import Training
-from streamgp.online.posterior import Arrival, Learned, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, LearnedFunction, Look, Posterior, Rows, Units
 from streamgp.online.summing import OnFeatures, Summing, running
 from streamgp.state import Declared, Nested, Parts, Value
 
@@ -114,12 +114,12 @@ class SvgpPosterior(Declared, Posterior):
         noise = self.head.noise if isinstance(self.head, GaussianHead) else self.likelihood.scale.detach().square()
         return float(self.kernel.diagonal(self.prior.used.detach()).detach().mean() / noise.mean())
 
-    def learned(self, groups: Tensor) -> Learned:
+    def learned(self, groups: Tensor) -> LearnedFunction:
         """The kernel in use; inducing points stand where it does, behind an encoder where there is one."""
         noise = self.head.noise if isinstance(self.head, GaussianHead) else self.likelihood.scale.detach().square()
         encode = self.prior.encoder if self.config.encoded else None
         noise = noise.expand(self.shape.columns) if self.units else torch.zeros(self.shape.columns, dtype=FLOAT)
-        return Learned(self.kernel.own, noise, self.prior.used.detach(), encode)
+        return LearnedFunction(self.kernel.own, noise, self.prior.used.detach(), encode)
 
     def look(self, z: Tensor) -> Look:
         features = self.prior.features(z)

@@ -25,7 +25,7 @@ from streamgp.linalg.interpolate import SIZES
 from streamgp.models.wiski.config import Config
 from streamgp.models.wiski.projection import Projection
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.posterior import Arrival, DrawsFunctions, Learned, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, DrawsFunctions, LearnedFunction, Look, Posterior, Rows, Units
 from streamgp.optim.minimise import BOUND, HUGE, lbfgs
 from streamgp.solvers import kiss
 from streamgp.state import Declared, Nested, Parts, holding
@@ -107,9 +107,9 @@ class WiskiPosterior(Declared, Posterior, DrawsFunctions):
         at = self.given.noise.new_zeros(1, self.projection.dims)
         return float(self.solver.kernel.diagonal(at)[0] / self.given.noise.mean())
 
-    def learned(self, groups: Tensor) -> Learned:
+    def learned(self, groups: Tensor) -> LearnedFunction:
         """The kernel of the grid, which sees projections of a window."""
-        return Learned(self.solver.kernel, self.given.noise.expand(self.shape.columns), encode=self.projection)
+        return LearnedFunction(self.solver.kernel, self.given.noise.expand(self.shape.columns), encode=self.projection)
 
     @torch.no_grad()
     def look(self, z: Tensor) -> Look:
