@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def compare(given: Given[CompareConfig], json: AsJson = False) -> None:
-    """Train several models on the same stream, and score them side by side.
+    """Train several models on one stream, and score them side by side.
 
     All have the same warm-up, and are scored on the forecasts that every
     one made. Intervals of the differences come from a block bootstrap.

@@ -15,7 +15,7 @@ FAULT = 4
 
 
 def doctor(given: Given[DoctorConfig], json: AsJson = False) -> None:
-    """Say what is wrong with a table, a checkpoint or a source, and mend what is safe.
+    """Find faults of a table, checkpoint or source; mend what is safe.
 
     Reads every file once. Ends with exit code 4 if there is a fault: what
     keeps commands from working, or loses rows.

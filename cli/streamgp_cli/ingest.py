@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
-    """Append the rows of files, or of a broker's messages, to a table, each row once.
+    """Append the rows of files or messages to a table, each row once.
 
     The same file again adds nothing; a file that has grown adds its new rows.
     Rows that cannot be read go to the table's quarantine with the reason.

@@ -27,7 +27,7 @@ def models(
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """List the models, or the main options of one, or those of the parts that it is made of.
+    """List the models, the options of one, or those of its parts.
 
     Set options with: streamgp train --model NAME --set option=value
 

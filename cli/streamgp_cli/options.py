@@ -160,7 +160,8 @@ def _option(name: str, field: FieldInfo) -> Any:
         return Annotated[kind, typer.Argument(help=line, show_default=False)]
     switch = flag.name or f"--{name.replace('_', '-')}"
     if kind == bool | None:
-        switch = f"{switch}/--no-{switch.removeprefix('--')}"
+        bare = switch.removeprefix("--")
+        switch = f"{switch}/--{bare.removeprefix('no-') if bare.startswith('no-') else f'no-{bare}'}"
     return Annotated[kind, typer.Option(switch, help=line, metavar=metavar, rich_help_panel=flag.panel)]
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def serve(given: Given[ServeConfig], json: AsJson = False) -> None:
-    """Answer over HTTP with forecasts, and learn the rows that clients send.
+    """Answer over HTTP with forecasts, and learn the rows it is sent.
 
     Checkpoints of train --online go on learning. A row that is answered is in the
     table and learned once, whatever is killed. The address shows a live page;

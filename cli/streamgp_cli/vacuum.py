@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def vacuum(given: Given[VacuumConfig], json: AsJson = False) -> None:
-    """Delete the files of a table and of its quarantine that are not needed any more.
+    """Delete files of a table and its quarantine that nobody needs.
 
     These are files that were merged, and what killed processes left. Every row
     stays, so that every checkpoint goes on; others may read and write meanwhile.

@@ -1,4 +1,4 @@
-"""What stands in brackets in a description stands in the help page: it is no markup."""
+"""Help pages lose nothing: what stands in brackets is no markup, and each command has its line on a terminal of 80."""
 
 from __future__ import annotations
 
@@ -30,3 +30,15 @@ def test_nothing_in_brackets_is_lost(command: str, monkeypatch: pytest.MonkeyPat
     said = {mark for text in (page, *settings_of(command)) for mark in re.findall(BRACKETS, text)}
     assert {mark for mark in said if " ".join(mark.split()) not in whole} == set()
     assert "\\[" not in shown.output
+
+
+def test_each_command_has_a_whole_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = CliRunner().invoke(app, ["--help"]).output.partition("Commands:")[2]
+    assert all(f"\n  {command} " in listed for command in COMMANDS)
+    assert [line for line in listed.splitlines() if line.endswith("...")] == []
+
+
+def test_no_switch_is_denied_twice() -> None:
+    shown = CliRunner().invoke(app, ["ingest", "--help"]).output
+    assert "--header " in shown and "--no-no" not in shown
