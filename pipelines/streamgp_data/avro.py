@@ -31,7 +31,8 @@ class AvroSchema:
         UsageError: the package fastavro is not installed.
 
     Example:
-        >>> schema = Schema(b'{"type": "record", "name": "R", "fields": [{"name": "y", "type": ["null", "boolean"]}]}')
+        >>> fields = b'[{"name": "y", "type": ["null", "boolean"]}]'
+        >>> schema = AvroSchema(b'{"type": "record", "name": "R", "fields": ' + fields + b"}")
         >>> schema.read(bytes([2, 1]))
         {'y': True}
     """

@@ -52,7 +52,7 @@ class HeldBack:
         versions: of rows, where the table keeps any.
 
     Example:
-        >>> waiting = Waiting("t", None, 2)
+        >>> waiting = HeldBack("t", None, 2)
         >>> rows = pa.record_batch({"_seq": range(6), "t": [1, 3, 2, 6, 5, 7]})
         >>> waiting.push(rows)["t"].to_pylist(), waiting.ordered()["t"].to_pylist()
         ([1, 2, 3], [5, 6, 7])

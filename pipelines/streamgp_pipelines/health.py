@@ -148,7 +148,7 @@ class Health:
         """On one line.
 
         Example:
-            >>> Health(taken=Taken(accepted=1200), learned=Learned(rows=1000, saved=1000, table=1200)).line()
+            >>> Health(taken=TakenRows(accepted=1200), learned=Learned(rows=1000, saved=1000, table=1200)).line()
             '1,200 rows taken, 0 quarantined, 0 wait; 1,000 rows learned, 200 behind'
         """
         parts = list[str]()
@@ -174,7 +174,7 @@ class Health:
         """The figures of each part: a reader has another clock, so that instants are in UTC, ISO 8601.
 
         Example:
-            >>> Health(taken=Taken(accepted=1200)).figures()["taken"]["accepted"]
+            >>> Health(taken=TakenRows(accepted=1200)).figures()["taken"]["accepted"]
             1200
         """
         found: dict[str, Json] = {}

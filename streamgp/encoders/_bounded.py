@@ -20,7 +20,7 @@ class BoundedEncoder(Encoder):
         >>> import torch
         >>> from streamgp.encoders import identity
         >>> from streamgp.encoders._base import Layout
-        >>> encoder = Bounded(identity.build(identity.Config(), Layout(lags=1, past=2)))
+        >>> encoder = BoundedEncoder(identity.build(identity.Config(), Layout(lags=1, past=2)))
         >>> [round(value, 3) for value in encoder(torch.tensor([[0.0, 5.0]], dtype=torch.float64))[0].tolist()]
         [0.0, 1.0]
     """

@@ -74,7 +74,7 @@ class Fold:
         >>> from streamgp.kernels import squared_exponential
         >>> kernel = squared_exponential.build(squared_exponential.Config(), 1)
         >>> x = torch.tensor([[0.0], [0.0]], dtype=FLOAT)  # the same place twice: a mean of y/(1 + σ²)
-        >>> fold = Fold(kernel, torch.ones(1), x, 2.0 + x, Split(torch.tensor([0]), torch.tensor([1])))
+        >>> fold = Fold(kernel, torch.ones(1), x, 2.0 + x, Partition(torch.tensor([0]), torch.tensor([1])))
         >>> reduced(fold).loss
         1.0
     """

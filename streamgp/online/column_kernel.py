@@ -53,7 +53,7 @@ class ColumnKernel:
         >>> inputs = KernelInputs(Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",)))
         >>> inputs.scaling.future.scale = torch.tensor([10.0], dtype=FLOAT)
         >>> own = Tied(squared_exponential.Config(lengthscale=2.0), inputs.groups).requires_grad_(False)
-        >>> found = ColumnKernel(Learned(own, torch.ones(1)), inputs, torch.tensor([3.0], dtype=FLOAT))
+        >>> found = ColumnKernel(LearnedFunction(own, torch.ones(1)), inputs, torch.tensor([3.0], dtype=FLOAT))
         >>> found
         SquaredExponential(lengthscale=20, outputscale=9)
         >>> found([[0.0], [20.0]], [[0.0]]).round(2).tolist()

@@ -145,7 +145,7 @@ class HeldInverse(Estimator):
     Example:
         >>> from streamgp.objectives.finite_evidence import statistics
         >>> phi, head = torch.eye(4, 2, dtype=FLOAT), FiniteHead(2, 1, noise=0.5, floor=0.0)
-        >>> method = Held()
+        >>> method = HeldInverse()
         >>> method.begin(statistics([(phi, torch.zeros(4, 1))]), head)
         >>> part = method.determinant(phi, torch.tensor(0.5, dtype=FLOAT), total=4)
         >>> round(float(part.value.exp()), 9), round(float(part.trace), 9)

@@ -204,7 +204,7 @@ def sequential(
         >>> phi = torch.eye(3, dtype=torch.float64).repeat(40, 1)  # three functions that do not overlap
         >>> y = phi[:, :1] + 0.1 * torch.linspace(-1, 1, 120, dtype=torch.float64)[:, None]
         >>> gram = phi.T @ phi
-        >>> sums = Sums(gram.diagonal(), phi.T @ y, (y * y).sum(0), 120.0, lambda places: gram[:, places])
+        >>> sums = RelevanceSums(gram.diagonal(), phi.T @ y, (y * y).sum(0), 120.0, lambda places: gram[:, places])
         >>> sequential(sums, 0.1, most=3, steps=100).places.tolist()
         [0]
     """
@@ -296,7 +296,7 @@ def batched(sums: RelevanceSums, noise: float, most: int, add: int, rounds: int)
         >>> phi = torch.eye(3, dtype=torch.float64).repeat(40, 1)  # three functions that do not overlap
         >>> y = phi[:, :1] + 0.1 * torch.linspace(-1, 1, 120, dtype=torch.float64)[:, None]
         >>> gram = phi.T @ phi
-        >>> sums = Sums(gram.diagonal(), phi.T @ y, (y * y).sum(0), 120.0, lambda places: gram[:, places])
+        >>> sums = RelevanceSums(gram.diagonal(), phi.T @ y, (y * y).sum(0), 120.0, lambda places: gram[:, places])
         >>> batched(sums, 0.1, most=3, add=2, rounds=10).places.tolist()
         [0]
     """

@@ -29,7 +29,7 @@ class LinearHead(nn.Linear):
     """A linear map of latents to T columns in float64, from weights N(0, 1/d) that the seed alone decides.
 
     Example:
-        >>> Head(3, 2, seed=0)(torch.zeros(5, 3, dtype=FLOAT)).shape
+        >>> LinearHead(3, 2, seed=0)(torch.zeros(5, 3, dtype=FLOAT)).shape
         torch.Size([5, 2])
     """
 
@@ -46,7 +46,7 @@ class LinearHead(nn.Linear):
 
         Example:
             >>> h = torch.tensor([[0.0], [1.0], [2.0]], dtype=FLOAT)
-            >>> head = Head(1, 1, seed=0)
+            >>> head = LinearHead(1, 1, seed=0)
             >>> head.regress(h, 3 * h + 1)
             >>> [round(value, 6) for value in (head.weight.item(), head.bias.item())]
             [3.0, 1.0]

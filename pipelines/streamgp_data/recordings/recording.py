@@ -155,7 +155,7 @@ def decoded(topic: str, time: int, decode: Callable[[], Any], recording: Recordi
     Example:
         >>> from types import SimpleNamespace
         >>> decoded("/imu", 5, lambda: {"x": 1}, SimpleNamespace(left_out={}, place="message 1"))
-        Message(topic='/imu', time=5, signals={'imu.x': 1.0})
+        TopicSample(topic='/imu', time=5, signals={'imu.x': 1.0})
     """
     name = tidy(topic)
     try:
@@ -170,7 +170,7 @@ def gathered(messages: Iterator[TopicSample | Lost], wanted: Wanted) -> Iterator
     before an error is given before it is raised.
 
     Example:
-        >>> said = [Message("a", 1, {"x": 1.0}), Message("b", 2, {"y": 0.0}), Message("a", 3, {"x": 2.0})]
+        >>> said = [TopicSample("a", 1, {"x": 1.0}), TopicSample("b", 2, {"y": 0.0}), TopicSample("a", 3, {"x": 2.0})]
         >>> [(block.times.tolist(), [*block.values]) for block in gathered(iter(said), lambda name: True)]
         [([1, 3], ['x']), ([2], ['y'])]
     """

@@ -41,9 +41,9 @@ class Samples:
 
     Example:
         >>> samples = Samples(100, "run.h5")
-        >>> samples.add(Block(np.array([5, 9]), {"y": np.array([1.0, 2.0])}))
+        >>> samples.add(SignalBlock(np.array([5, 9]), {"y": np.array([1.0, 2.0])}))
         0
-        >>> samples.add(Block(np.array([1]), {"y": np.array([0.0])}))
+        >>> samples.add(SignalBlock(np.array([1]), {"y": np.array([0.0])}))
         0
         >>> samples.sort()
         >>> samples.signals["y"].moved

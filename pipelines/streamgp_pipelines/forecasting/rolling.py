@@ -60,7 +60,7 @@ class RollingPlan:
             DataError: no row stands before the first cutoff.
 
         Example:
-            >>> Plan(h=2, n_windows=2, step_size=3).ends(np.arange(-9, 1))
+            >>> RollingPlan(h=2, n_windows=2, step_size=3).ends(np.arange(-9, 1))
             [(5, 7), (8, 10)]
         """
         cutoffs = -(self.h + self.step_size * np.arange(self.n_windows - 1, -1, -1))

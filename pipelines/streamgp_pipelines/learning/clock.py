@@ -19,7 +19,7 @@ class Stopwatch(Declared):
     """Seconds in the online loop, in `predict` and in `update`; Stateful, so a total survives a kill.
 
     Example:
-        >>> clock = Clock()
+        >>> clock = Stopwatch()
         >>> with clock.measure("update"):
         ...     pass
         >>> summary = clock.summary(rows=10)

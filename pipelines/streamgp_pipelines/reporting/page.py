@@ -108,7 +108,7 @@ def render(page: Page) -> str:
     """The page as HTML.
 
     Example:
-        >>> text = render(Page("<b>", "a run", [Section("Scores", [Table("", ["", "RMSE"], [["all", 0.25]])])]))
+        >>> text = render(Page("<b>", "a run", [Section("Scores", [HtmlTable("", ["", "RMSE"], [["all", 0.25]])])]))
         >>> "<h1>&lt;b&gt;</h1>" in text, "0.25" in text, len(text) < LARGEST
         (True, True, True)
     """

@@ -44,7 +44,7 @@ def estimator(config: FiniteTrainingConfig) -> Estimator | None:
     """The method that a Config names; None: that of the driver, SCGD.
 
     Example:
-        >>> type(estimator(TrainingConfig(method="minimax"))).__name__
+        >>> type(estimator(FiniteTrainingConfig(method="minimax"))).__name__
         'Minimax'
     """
     if config.method == "minimax":

@@ -52,7 +52,7 @@ class Radial(nn.Module):
     Example:
         >>> from streamgp.kernels import squared_exponential
         >>> kernel = squared_exponential.build(squared_exponential.Config(), 1)
-        >>> begin = Hyper.start(1, 0.0)
+        >>> begin = LogHyper.start(1, 0.0)
         >>> phi = Radial(kernel, torch.zeros(1, dtype=torch.int64), begin, 500)(torch.tensor([[0.0], [1.0]]).double())
         >>> [round(value, 1) for value in (phi @ phi.T)[0].tolist()]  # 1, exp(−½)
         [1.0, 0.6]

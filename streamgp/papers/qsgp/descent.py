@@ -99,7 +99,7 @@ class QuadrupleDescent(SampledWeights):
         >>> kernel = squared_exponential.build(squared_exponential.Config(), dims=1)
         >>> features = fourier.build(fourier.Config(size=80, width=20), kernel)
         >>> x = torch.linspace(-2, 2, 100).double()[:, None]
-        >>> descent = QuadrupleDescent(features, columns=1, options=Steps(rate=0.2)).begin(0.01)
+        >>> descent = QuadrupleDescent(features, columns=1, options=StepOptions(rate=0.2)).begin(0.01)
         >>> rows = descent.rows(x, x.sin())
         >>> for step in range(300):
         ...     descent.step(rows, decay=0.99**step)
