@@ -58,6 +58,7 @@ def test_every_error_has_its_exit_code() -> None:
 
 SHARED = {
     "Config": "the options of a registered name, one a module",
+    "Linear": "a kernel and a model, each what `linear` names among its kind",
     "Forecaster": "of data frames in `streamgp`, of a checkpoint in `streamgp_pipelines`",
 }
 """Names of several classes, and why."""

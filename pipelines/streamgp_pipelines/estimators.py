@@ -289,7 +289,9 @@ class QSGPRegressor(StreamRegressor):
         likelihood: "gaussian", "student_t" or "laplace"; by default Gaussian.
         solver: "auto", "block" or "stochastic"; see `streamgp models qsgp`.
         options: others of the model, dotted: {"features.size": 20_000}.
-        epochs, device, random_state: as of `SVDGPRegressor`.
+        epochs: as of `SVDGPRegressor`.
+        device: as of `SVDGPRegressor`.
+        random_state: as of `SVDGPRegressor`.
     """
 
     _name, _given = "qsgp", ("kernel", "likelihood", "solver")
@@ -316,7 +318,9 @@ class ExactGPRegressor(StreamRegressor):
         kernel: such as "squared_exponential", "matern" or "periodic"; by default the first.
         rows: of the posterior at most; by default 3,000.
         options: others of the model, dotted: {"kernel.nu": 1.5}.
-        epochs, device, random_state: as of `SVDGPRegressor`.
+        epochs: as of `SVDGPRegressor`.
+        device: as of `SVDGPRegressor`.
+        random_state: as of `SVDGPRegressor`.
     """
 
     _name, _given = "exact", ("kernel", "rows")
@@ -342,7 +346,9 @@ class RVMRegressor(StreamRegressor):
         basis: functions at most that are kept; by default 500.
         dictionary: functions that are chosen from; by default 2,000.
         options: others of the model, dotted.
-        epochs, device, random_state: as of `SVDGPRegressor`.
+        epochs: as of `SVDGPRegressor`.
+        device: as of `SVDGPRegressor`.
+        random_state: as of `SVDGPRegressor`.
     """
 
     _name, _given = "rvm", ("basis", "dictionary")

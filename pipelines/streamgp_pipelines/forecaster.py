@@ -310,7 +310,9 @@ class Forecaster(Shown):
 
         Args:
             h: steps, at most the `horizon` that the forecaster was made with, which is the default.
-            future, levels, quantiles: as of `forecast`.
+            future: as of `forecast`.
+            levels: as of `forecast`.
+            quantiles: as of `forecast`.
 
         Raises:
             UsageError: h is beyond the horizon.
@@ -345,7 +347,8 @@ class Forecaster(Shown):
                 rows, any number of them.
             n_windows: cutoffs.
             step_size: steps from one cutoff to the next; default: h.
-            levels, quantiles: as of `forecast`.
+            levels: as of `forecast`.
+            quantiles: as of `forecast`.
 
         Returns:
             unique_id, ds, cutoff, step, [target,] y and the forecast columns, one row a series, cutoff and step, as a

@@ -25,7 +25,7 @@ class Config(BaseModel):
     )
 
 
-class LinearKernel(Kernel):
+class Linear(Kernel):
     """k(x, z) = b + Σ_d v_d x_d z_d (Rasmussen & Williams 2006, section 4.2.2).
 
     It is the covariance of f(x) = β₀ + βᵀx with β₀ ~ N(0, b) and β_d ~ N(0, v_d). It is not stationary, so that it has
@@ -73,6 +73,6 @@ class LinearKernel(Kernel):
         return self.bias + x.square() @ self.variance
 
 
-def build(config: Config, dims: int) -> LinearKernel:
+def build(config: Config, dims: int) -> Linear:
     """The kernel for inputs of `dims` columns."""
-    return LinearKernel(config, dims)
+    return Linear(config, dims)

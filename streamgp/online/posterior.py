@@ -135,7 +135,8 @@ def tied(config: BaseModel, groups: Tensor, lengthscale: Tensor, outputscale: Te
     Args:
         config: of the kernel.
         groups: (W,) the group of each column.
-        lengthscale, outputscale: (G,), ().
+        lengthscale: (G,)
+        outputscale: ()
     """
     present, groups = groups.cpu().unique(return_inverse=True)  # a channel that is hidden has a group, and no column
     kernel = Tied(config, groups).to(lengthscale.device).requires_grad_(False)

@@ -122,7 +122,8 @@ class LostInputs:
 
         Args:
             ring: the rows before; the inputs are its last channels.
-            code, step: (B,) series and steps, sorted.
+            code: (B,) series, sorted.
+            step: (B,) steps, sorted.
             inputs: (B, K), NaN = missing.
             newest: (S,) last step of each series before these rows.
         """

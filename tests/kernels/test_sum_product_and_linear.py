@@ -37,10 +37,10 @@ def test_linear_is_the_covariance_of_lines() -> None:
 
 
 def test_linear_has_no_grid() -> None:
-    with pytest.raises(UsageError, match=naming("LinearKernel Toeplitz")) as refused:
+    with pytest.raises(UsageError, match=naming("Linear Toeplitz")) as refused:
         made("linear", 1).grid_terms([torch.linspace(0, 1, 3, dtype=torch.float64)])
     assert refused.value.hint
-    with pytest.raises(UsageError, match=naming("LinearKernel")):
+    with pytest.raises(UsageError, match=naming("Linear")):
         made("sum", 1, parts=["periodic", "linear"]).grid_terms([torch.linspace(0, 1, 3, dtype=torch.float64)])
 
 

@@ -19,7 +19,7 @@ from streamgp.encoders import Encoder
 from streamgp.errors import UsageError
 from streamgp.features.fourier import standard_normals
 from streamgp.kernels import Kernel
-from streamgp.kernels.linear import LinearKernel
+from streamgp.kernels.linear import Linear
 
 
 class FiniteFeatures(nn.Module):
@@ -62,7 +62,7 @@ class FiniteFeatures(nn.Module):
         super().__init__()
         self.encoder, self.linear = encoder, linear
         self.kernel: Kernel = choice.build("kernels", kernel, encoder.width)
-        self.straight = isinstance(self.kernel, LinearKernel)
+        self.straight = isinstance(self.kernel, Linear)
         if not self.straight and not self.kernel.normals:
             raise UsageError(
                 f"kernel={choice.part_name(kernel)} has no random frequencies",
@@ -91,7 +91,7 @@ class FiniteFeatures(nn.Module):
 
     def _straight(self, latent: Tensor) -> list[Tensor]:
         """[√v ∘ h, √b]"""
-        assert isinstance(self.kernel, LinearKernel)
+        assert isinstance(self.kernel, Linear)
         height = (0.5 * self.kernel.log_variance).exp().to(latent.dtype)
         bias = (0.5 * self.kernel.log_bias).exp().to(latent.dtype)
         return [latent * height, bias.expand(len(latent), 1)]
