@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgp_data.avro import DEEPEST, Schema
+from streamgp_data.avro import DEEPEST, AvroSchema
 from tests.data.avros import BOMB, CHAIN, LIST, MAP, PRICE, number
 from tests.properties import examples
 
@@ -58,7 +58,7 @@ def written(schema: Any, value: Any) -> bytes:
 @given(TREES)
 @examples(8)
 def test_what_is_written_is_read_and_is_no_longer_than_it_is(value: dict[str, Any]) -> None:
-    schema, payload = Schema(json.dumps(TREE).encode()), written(TREE, value)
+    schema, payload = AvroSchema(json.dumps(TREE).encode()), written(TREE, value)
     wanted = fastavro.schemaless_reader(io.BytesIO(payload), fastavro.parse_schema(TREE), None)
     assert repr(schema.read(payload)) == repr(wanted)  # which has NaN
     for other in (payload + b"\0", payload[:-1]):
@@ -74,7 +74,7 @@ def test_levels_are_counted(schema: Any, levels: int) -> None:
         payload = begin + b"\2" * levels + b"\0"
     else:
         payload = begin + (b"\2" if schema is LIST else b"\2\2a") * levels + b"\0" * (levels + 1)
-    read = Schema(json.dumps(schema).encode()).read
+    read = AvroSchema(json.dumps(schema).encode()).read
     if levels < DEEPEST:
         assert list(read(payload)) == ["ds", "more"]
         return
@@ -96,22 +96,22 @@ def test_levels_are_counted(schema: Any, levels: int) -> None:
 )
 def test_numbers_that_a_message_cannot_bear_out_are_refused(schema: Any, worst: bytes) -> None:
     with pytest.raises(ValueError, match=r"items|decimal|within|beyond"):
-        Schema(json.dumps(schema).encode()).read(number(1) + b"t" + b"\2" + worst)
+        AvroSchema(json.dumps(schema).encode()).read(number(1) + b"t" + b"\2" + worst)
 
 
 def test_a_decimal_is_its_number() -> None:
     payload = written(PRICE, {"ds": "t", "more": Decimal("12.50")})
-    assert Schema(json.dumps(PRICE).encode()).read(payload)["more"] == Decimal("12.50")
+    assert AvroSchema(json.dumps(PRICE).encode()).read(payload)["more"] == Decimal("12.50")
 
 
 @pytest.mark.parametrize("data", [b"{", b"[" * 100_000, b'{"type": "no"}', b"1", b"null"])
 def test_what_is_no_schema_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        Schema(data)
+        AvroSchema(data)
 
 
 def test_a_record_that_always_holds_itself_is_refused() -> None:
     inner = {"type": "record", "name": "M", "fields": [{"name": "r", "type": "R"}]}
     endless = {"type": "record", "name": "R", "fields": [{"name": "m", "type": inner}]}
     with pytest.raises(ValueError, match="holds itself"):
-        Schema(json.dumps(endless).encode())
+        AvroSchema(json.dumps(endless).encode())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamgp.errors import DataError
 from streamgp_data.recordings.joining import join
-from streamgp_data.recordings.recording import Block
+from streamgp_data.recordings.recording import SignalBlock
 from streamgp_data.recordings.samples import Samples
 from tests.properties import examples
 
@@ -72,7 +72,7 @@ def test_samples_come_back_in_the_order_of_time(blocks: list[list[int]], low: in
     count = 0
     for times in blocks:
         values = np.arange(count, count + len(times), dtype=float)
-        assert samples.add(Block(np.array(times), {"a": values, "b": -values})) == 0
+        assert samples.add(SignalBlock(np.array(times), {"a": values, "b": -values})) == 0
         count += len(times)
     samples.sort()
     flat = np.array([time for times in blocks for time in times])
@@ -89,7 +89,7 @@ def test_samples_come_back_in_the_order_of_time(blocks: list[list[int]], low: in
 
 def test_times_beyond_all_clocks_are_left_out() -> None:
     samples = Samples(0, "file")
-    assert samples.add(Block(np.array([1, np.iinfo(np.int64).min, 3]), {"a": np.array([1.0, 2.0, 3.0])})) == 1
+    assert samples.add(SignalBlock(np.array([1, np.iinfo(np.int64).min, 3]), {"a": np.array([1.0, 2.0, 3.0])})) == 1
     samples.sort()
     assert samples.between("a", 0, 9)[1].tolist() == [1.0, 3.0]
 
@@ -99,4 +99,4 @@ def test_samples_out_of_proportion_are_refused(monkeypatch: pytest.MonkeyPatch) 
     samples = Samples(1, "file")
     with pytest.raises(DataError):
         for _ in range(3):
-            samples.add(Block(np.arange(100), {"a": np.arange(100.0)}))
+            samples.add(SignalBlock(np.arange(100), {"a": np.arange(100.0)}))

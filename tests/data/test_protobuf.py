@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import descriptor_pb2, json_format
 
 from streamgp.errors import UsageError
-from streamgp_data.protobuf import Schema, row, tree
+from streamgp_data.protobuf import ProtobufSchema, row, tree
 from streamgp_data.reading.cells import LINE
 from tests.data.protobufs import descriptor_set, meter
 from tests.data.sources.recordings import opened, read
@@ -23,7 +23,7 @@ from tests.pipelines.ingesting import quarantine, rows
 
 @pytest.mark.parametrize("imports", [True, False])
 def test_values_are_those_of_the_library(imports: bool) -> None:
-    schema = Schema(descriptor_set(imports))
+    schema = ProtobufSchema(descriptor_set(imports))
     kind = schema.message("plant.Meter")
     columns, left_out = schema.columns(kind)
     assert left_out == {"phases": "repeated", "raw": "bytes", "place.within": "a message within itself"}
@@ -47,14 +47,14 @@ def test_a_set_that_is_none_lacks_a_file_or_a_type_is_refused() -> None:
         chain.file.add(name=f"{at}.proto", dependency=[f"{at + 1}.proto"])
     for data in (b"", b"no set", descriptor_set()[:200], chain.SerializeToString()):
         with pytest.raises(ValueError):
-            Schema(data)
+            ProtobufSchema(data)
     with pytest.raises(ValueError, match=r"plant\.Meter"):
-        Schema(descriptor_set()).message("plant.Motor")
+        ProtobufSchema(descriptor_set()).message("plant.Motor")
 
 
 def test_damaged_sets_and_messages_are_refused_and_end_nothing() -> None:
     draw, data = random.Random(0), descriptor_set()
-    kind = (schema := Schema(data)).message("plant.Meter")
+    kind = (schema := ProtobufSchema(data)).message("plant.Meter")
     columns, _ = schema.columns(kind)
     message = meter()(y=1.5, count=7).SerializeToString()
     for _ in range(2000):
@@ -63,7 +63,7 @@ def test_damaged_sets_and_messages_are_refused_and_end_nothing() -> None:
             raw[draw.randrange(len(raw))] = draw.randrange(256)
         cut = bytes(raw[: draw.randint(0, len(raw))])
         with suppress(ValueError):
-            damaged = Schema(cut)
+            damaged = ProtobufSchema(cut)
             for name in damaged.names:
                 damaged.columns(damaged.message(name))
         with suppress(ValueError):
