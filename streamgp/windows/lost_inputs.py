@@ -174,8 +174,9 @@ class LostInputs:
         centre = np.nanmean(x)
         most = float(np.sqrt(2.0) * np.nanmean(np.abs(x - centre)))
         best, size = 0, np.inf
+        longer = np.append(x, np.full(max(base[-1] for base in self.bases), np.nan))
         for which, base in enumerate(self.bases):
-            error = np.abs(own - _mean(np.stack([x[self.sample - 1 + off] for off in base])))
+            error = np.abs(own - _mean(np.stack([longer[self.sample - 1 + off] for off in base])))
             error = error[np.isfinite(error)]
             if len(error) < FEWEST:
                 continue

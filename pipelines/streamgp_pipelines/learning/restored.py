@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from streamgp.errors import CheckpointError
 from streamgp.windows import calendar
 from streamgp_data import checkpoint
+from streamgp_data.batches import SKIP
 from streamgp_data.checkpoint import Saved, fitting
+from streamgp_data.event_time import NEWEST, UNTIL
+from streamgp_data.parts import SEQ
+from streamgp_data.table import KNOWN
 from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.moments import Moments
 
@@ -122,6 +126,14 @@ class _Manifest(_Said):
     threads: Annotated[int, Field(ge=1, le=4096)]
     device: Name
     fitted: bool
+
+    @field_validator("offset")
+    @classmethod
+    def _counts(cls, offset: dict[str, int | str | bool | float | None]) -> dict[str, int | str | bool | float | None]:
+        for name in (SEQ, SKIP, KNOWN, NEWEST, UNTIL):
+            if type(offset.get(name, 0)) is not int:
+                raise ValueError(f"{name} is {offset[name]!r}, not a whole number")
+        return offset
 
 
 CHECKED: dict[str, type[BaseModel]] = {
