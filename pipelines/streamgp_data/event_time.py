@@ -166,7 +166,7 @@ def _one_series(
     old: int,
     lateness: int,
 ) -> None:
-    """`Waiting._by_their_own` of one series: place, time, newest before and whether behind, as the rows arrived."""
+    """`HeldBack._by_their_own` of one series: place, time, newest before and whether behind, as the rows arrived."""
     held: list[tuple[int, int]] = []  # time and place of rows that wait and go by their own
     others: list[tuple[int, int]] = []  # when another row that waits goes, and its time
     newest: tuple[int, int] | None = None  # of the rows that wait: its time, and the newest of all when it came

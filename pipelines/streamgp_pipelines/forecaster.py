@@ -240,8 +240,7 @@ class Forecaster(Shown):
         if self._reader is None:
             fresh = self._begin(rows, sort)
         else:
-            read = self._reader.read(rows)
-            fresh = self._take(in_order(read, self._reader.meta) if sort else read)
+            fresh = self._take(self._reader.read(rows), self._reader.meta, sort)
         out = self._arrivals.release(fresh, self._names()) if fresh.num_rows else None
         if out is not None:
             self._advance(pa.Table.from_batches([out]))
@@ -259,7 +258,7 @@ class Forecaster(Shown):
         """Learn a frame from the beginning: what was learned before is forgotten, as by `fit` of scikit-learn.
 
         Rows are learned in the order of their times, so that the series of a panel may follow one another, as Nixtla
-        has them; `learn` takes the order of the frame, and goes on. Where the frame cannot be learned, nothing changes.
+        has them; `learn` keeps the order of the frame, and continues. If the frame cannot be learned, nothing changes.
 
         Args:
             df: as `frame` of `learn`.
@@ -623,13 +622,13 @@ class Forecaster(Shown):
         """Find what the columns mean; of a new stream also the windows and the model. Returns the rows to learn."""
         if self._learner is not None:  # loaded: the stream goes on
             reader = FrameReader.going_on(rows, self._learner.windows.spec, self._about["moments"], self._names())
-            fresh = self._take(in_order(reader.rows, reader.meta) if sort else reader.rows)
+            fresh = self._take(reader.rows, reader.meta, sort)
             self._about |= {"table": {"path": "memory", "id": reader.table.id, "version": 0}, "offset": {}}
         else:
             assert self._config is not None
             reader = FrameReader(rows, **self._columns)
             self._arrivals = Arrivals(reader.meta)
-            fresh = self._take(in_order(reader.rows, reader.meta) if sort else reader.rows)
+            fresh = self._take(reader.rows, reader.meta, sort)
             reader.begin_with(self._arrivals.resolved(fresh))
             session = open_session(self._config, reader.table)
             self._learner, self._warnings = session.learner, [*session.warnings, *reader.notes]
@@ -639,10 +638,10 @@ class Forecaster(Shown):
         reader.forget()
         return fresh
 
-    def _take(self, rows: pa.Table) -> pa.RecordBatch:
-        """The rows of a frame that are no other row again."""
+    def _take(self, rows: pa.Table, meta: TableMeta, sort: bool) -> pa.RecordBatch:
+        """The rows of a frame that are no other row again, in the order of their times where they are sorted."""
         late: Any = self._config.late if self._config is not None else self._ready().windows.spec.late
-        return self._arrivals.take(rows, late == "skip")
+        return self._arrivals.take(in_order(rows, meta) if sort else rows, late == "skip")
 
     def _advance(self, rows: pa.Table) -> None:
         """Learn every micro-batch that is full now."""
@@ -671,8 +670,8 @@ class Forecaster(Shown):
         """
         if self._config is None:
             raise StateError(
-                "this forecaster was loaded, and a checkpoint goes on with its stream",
-                hint="update(df) learns more rows; a new Forecaster, with the options of this one, begins anew",
+                "this forecaster was loaded: a checkpoint holds its stream, not the options it was made with",
+                hint="call update(df) to learn more rows, or make a new Forecaster with these options and call fit(df)",
             )
         fresh = copy.copy(self)
         fresh._start()

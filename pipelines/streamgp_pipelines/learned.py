@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgp.base import Model
-from streamgp.online.column_kernel import ColumnKernel
+from streamgp.online.column_kernel import ColumnKernel, shown
 from streamgp.online.model import StreamModel
 
 Array = NDArray[np.float64]
@@ -145,9 +145,9 @@ class LearnedModel:
             weights = {name: f" {float(share.mean()):.0%}" for name, share in self.weights.items()}
             return {"of": ", ".join(f"{name}{weights.get(name, '')}" for name in inner)}
         if not isinstance(self._model, StreamModel) or self._model.kernel is None:
-            return {name: _text(value) for name, value in self.hyperparameters.items()}
+            return {name: shown(value) for name, value in self.hyperparameters.items()}
         points = self._model.inducing_points()
-        found = {"kernel": repr(self.kernel), "noise": _text(self.kernel.noise)}
+        found = {"kernel": repr(self.kernel), "noise": shown(self.kernel.noise)}
         return found | ({} if points is None else {"inducing points": str(len(points))})
 
     def _none(self, what: str) -> NoReturn:
@@ -166,8 +166,3 @@ class LearnedModel:
         else:
             why = _INSTEAD.get(self.name, "its basis is another one")
         raise AttributeError(f"{self.name} has no {what}: {why}")
-
-
-def _text(value: Array) -> str:
-    numbers = [f"{one:.3g}" for one in np.ravel(value)]
-    return numbers[0] if len(numbers) == 1 else f"[{', '.join(numbers)}]"

@@ -63,6 +63,7 @@ from streamgp.forecasting.masses import AtOrigin, Masses
 from streamgp.forecasting.outages import Outages
 from streamgp.forecasting.quantiles import below, crps, hits_at
 from streamgp.forecasting.volatility import JUMP, TINY, Errors, Volatility
+from streamgp.predictives.gaussian import NORMAL
 from streamgp.state import Arrays, Declared, Nested, Parts
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -88,8 +89,6 @@ DRIFT = 0.5
 """Of e^b, that y₀ moves until the step at its present slope, where it is not steady."""
 STATES = 4
 """Of y₀, beside masses: steady, rising, falling, at one."""
-NORMAL = float(np.sqrt(np.pi / 2))
-"""Standard deviation of normal errors over their mean size."""
 FEATURES = 17
 """Numbers a forecast that are kept until its truth comes: see `Issued`. Where there are masses, 4 + 2·JUDGED more."""
 PHASE = 14
@@ -126,7 +125,7 @@ class Issued(NamedTuple):
     Attributes:
         quantiles: (Q, N, T) of the calibrated distribution, increasing.
         features: (F, N, T) log s, b, what φ is computed from but the phase, block beside y₀, centre of the
-            second histograms less the point, in s, last value, run and slope of `Course`, phase, highest quantile
+            second histograms less the point, in s, last value, run and slope of `AtOrigin`, phase, highest quantile
             without and with caps (NaN where there are none); where there are masses also the state of y₀, the `View`
             outside of them, and quantiles without and with them.
     """
@@ -505,7 +504,7 @@ class Bands(Declared, Volatility):
         return np.asarray(p.clip(wanted / 6, 1 - (1 - wanted) / 6))
 
     def _course(self, past: Tensor | None, none: Floats, units: Ints, unit: Ints) -> tuple[Floats, Floats, Floats]:
-        """(N, O, H) last value, run and slope of `Course`; NaN, 0 and 0 where the past is not known."""
+        """(N, O, H) last value, run and slope of `AtOrigin`; NaN, 0 and 0 where the past is not known."""
         if past is None or not past.shape[1]:
             return none + np.nan, none, none
         values = past.numpy()  # (N, L, O)

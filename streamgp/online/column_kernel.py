@@ -26,7 +26,7 @@ class Term(NamedTuple):
     values: dict[str, Array]
 
     def __str__(self) -> str:
-        return f"{self.title}({', '.join(f'{name}={_text(value)}' for name, value in self.values.items())})"
+        return f"{self.title}({', '.join(f'{name}={shown(value)}' for name, value in self.values.items())})"
 
 
 class ColumnKernel:
@@ -152,6 +152,12 @@ def _array(found: Tensor) -> Array:
     return np.asarray(found.detach().cpu().numpy())
 
 
-def _text(value: Array) -> str:
+def shown(value: Array) -> str:
+    """Hyper-parameters as they are printed, to three digits.
+
+    Example:
+        >>> shown(np.array([0.12345, 2.0])), shown(np.array(3.0))
+        ('[0.123, 2]', '3')
+    """
     numbers = [f"{one:.3g}" for one in np.ravel(value)]
     return numbers[0] if len(numbers) == 1 else f"[{', '.join(numbers)}]"

@@ -252,7 +252,7 @@ class KernelInputs(Declared, nn.Module):
 
     @property
     def width(self) -> int:
-        """Columns of a window that are seen, as they came."""
+        """Columns of a flattened window, before standardising."""
         return len(self.groups) - len(self.places)
 
     def names(self, shape: Shape) -> tuple[str, ...]:
@@ -264,7 +264,7 @@ class KernelInputs(Declared, nn.Module):
         return tuple(whole if self.columns is None else (whole[at] for at in self.columns.tolist()))
 
     def of_flat(self, flat: Tensor) -> Tensor:
-        """(N, `width`) flattened windows as they came -> (N, W) what `forward` makes of them."""
+        """(N, `width`) flattened windows in the units of the columns -> (N, W) standardised, as by `forward`."""
         location, scale = self._of_columns()
         whole = location.expand(len(flat), -1).clone()
         if self.columns is None:

@@ -109,11 +109,11 @@ class Arrival(NamedTuple):
 
 
 class LearnedFunction(NamedTuple):
-    """What a posterior has learned of the function that it is of, in standardised units.
+    """The function that a posterior has learned, in standardised units.
 
     Attributes:
-        kernel: prior covariance of the function at standardised windows, or at what `encode` makes of them; beside a
-            linear function where there are `slopes`.
+        kernel: prior covariance of the function, at standardised windows or at their image by `encode`. Where there are
+            `slopes`, a linear function is added to it.
         noise: (T,) variance of an observation around the function.
         points: (M, W) inducing points, as the kernel sees them; None where the family has none.
         encode: (N, W) standardised windows -> (N, d) what the kernel sees; None: the windows.

@@ -11,6 +11,9 @@ from torch import Generator, Tensor
 
 from streamgp.predictives._shared import broadcast, levels, normal_abs
 
+NORMAL = math.sqrt(math.pi / 2)
+"""Standard deviation of a normal error over its mean size."""
+
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:

@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from streamgp.predictives.gaussian import NORMAL
 from streamgp.windows.calendar import Bools, Floats, Ints
 from streamgp.windows.timeline import NEVER, Ring, Timeline
 
@@ -49,8 +50,6 @@ LARGEST = 1e150
 """Absolute values beyond it stand in for nothing: sums of their squares may overflow float64."""
 UNKNOWN = -1.0
 """Stands for the age of an input that was missing when nothing was known of it."""
-NORMAL = float(np.sqrt(np.pi / 2))
-"""Standard deviation of normal errors over their mean size."""
 
 
 class Doubt(NamedTuple):
@@ -111,9 +110,13 @@ class LostInputs:
         self.bases = _bases(seasons, back)
         reach = max(back - max(base[-1] for base in self.bases), 1)
         self.sample = np.unique(np.linspace(1, reach, SAMPLE).round().astype(np.int64))
+        self._forget()
+
+    def _forget(self) -> None:
+        """No input was ever missing."""
         self.any = False
-        self._ring = Ring(1, 2 * columns)  # deviation and age of what was filled in; NaN: it was read
-        self._open = np.zeros((0, columns, len(_Outage._fields)))
+        self._ring = Ring(1, 2 * self.columns)  # deviation and age of what was filled in; NaN: it was read
+        self._open = np.zeros((0, self.columns, len(_Outage._fields)))
         self._new: tuple[Ints, Ints, Floats] | None = None
 
     def fill(self, ring: Ring, code: Ints, step: Ints, inputs: Floats, newest: Ints) -> Floats:
@@ -246,6 +249,7 @@ class LostInputs:
             ValueError: the tensors do not fit.
         """
         if not tensors:
+            self._forget()
             return
         step, doubt, held = (tensors[name].numpy().copy() for name in ("step", "doubt", "open"))
         if step.shape[1:] != (capacity,) or doubt.shape != (*step.shape, 2 * self.columns):
@@ -254,12 +258,13 @@ class LostInputs:
             )
         if held.shape[1:] != (self.columns, len(_Outage._fields)):
             raise ValueError(f"lost inputs of {held.shape[1:]}, where {self.columns} columns are wanted")
+        self._forget()
         self.any, self._ring, self._open = True, Ring(capacity, 2 * self.columns), held
         self._ring.reserve(len(step))
         self._ring.step[:], self._ring.values[:] = step, doubt
 
     def put(self, code: Ints, other: LostInputs) -> None:
-        """Know of these series what `other` knows of its first ones."""
+        """Know of the rows of these series what `other` knows of its first ones, to ask about them: no row follows."""
         if not other.any:
             return
         if not self.any:

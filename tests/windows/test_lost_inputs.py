@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 import torch
 
-from streamgp.windows.lost_inputs import NORMAL, LostInputs
+from streamgp.predictives.gaussian import NORMAL
+from streamgp.windows.lost_inputs import LostInputs
 from streamgp.windows.timeline import Ring
 from streamgp.windows.windows import Asks, Windows, WindowSpec
 
@@ -211,3 +212,21 @@ def test_before_its_first_value_an_input_is_not_known_and_from_then_on_it_is() -
     parts = pushed(Windows(SPEC), rows(x), 7)
     assert whole.origin.tolist() == parts.origin.tolist() == [*range(288, 588)]  # from where one is known ahead
     assert torch.equal(whole.doubt, parts.doubt) and torch.equal(whole.x.future, parts.x.future)
+
+
+def test_with_nothing_kept_but_one_row_the_last_value_stands_in() -> None:
+    spec = WindowSpec(targets=("y",), inputs=("u",), lags=1, gaps="fill")
+    frame = pl.DataFrame({"y": [1.0, 2.0, 3.0], "u": [5.0, None, None]})
+    asks, _ = Windows(spec).push(frame.to_arrow().to_batches()[0])
+    assert asks.x.past[:, 0, 1].tolist() == [5.0, 5.0, 5.0]
+
+
+def test_a_state_without_lost_inputs_forgets_them() -> None:
+    x = inputs(600)
+    used, clean = Windows(SPEC), Windows(SPEC)
+    pushed(used, rows(lose(x, 1, 400, 48)), 100)
+    asked = pushed(clean, rows(x), 100)
+    state = clean.state()
+    used.restore(*state)
+    assert used.state()[0].keys() == state[0].keys()
+    assert len(asked.origin) and (used.lost() == 0).all()

@@ -174,7 +174,7 @@ def folds(given: pa.Table, read: pa.Table, place: Ints, meta: TableMeta, plan: R
         plan: where it is cut.
 
     Raises:
-        DataError: as `Plan.ends`.
+        DataError: as `RollingPlan.ends`.
     """
     order = np.argsort(place, kind="stable")
     given, read, place = given.take(order), read.take(order), place[order]

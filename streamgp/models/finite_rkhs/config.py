@@ -81,7 +81,7 @@ class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
     )
     kernel: Annotated[BaseModel | None, OneOf("kernels", optional=True)] = Field(
         None,
-        description="on what the encoder makes of a window; one other than linear by its random Fourier features; "
+        description="on the encoder's output; one other than linear by its random Fourier features; "
         "none: linear behind a net, squared_exponential on the window itself",
     )
     fourier: FourierConfig = Field(FourierConfig(), description="random Fourier features of the kernel")
