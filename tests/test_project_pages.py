@@ -46,7 +46,7 @@ def blocks(page: Path, *languages: str) -> list[str]:
 @cache
 def options(command: str) -> set[str]:
     """Every option that the help page of a command names."""
-    done = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})
+    done = CliRunner().invoke(app, [command, "--help-all"], env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})
     assert done.exit_code == 0, f"there is no command {command}: {done.output}"
     return set(re.findall(r"--[a-z][a-z-]*", done.stdout))
 

@@ -40,10 +40,15 @@ def print_summary(found: dict[str, Any]) -> None:
         "forecasts": f"{shown(forecasts['all'])}: {shown({'scored': forecasts['scored'], **skipped})}",
         "seconds": {name: seconds.get(name) for name in ("total", "predict", "update")},
         "rows per second": found.get("rows_per_second"),
+        "update": _latency(found),
         "peak memory": f"{found['peak_mb']:,.0f} MB",
         "checkpoint": found["checkpoint"],
         "MLflow run": found["run_id"] or "none: not tracked",
     }
+    if pairs["update"] == "":
+        del pairs["update"]
+    if not binary and found["mase"] is not None and found.get("naive_mae"):
+        pairs["naive forecast"] = _beside_naive(found["mae"], found["naive_mae"], found["mase_scale"]["steps_back"])
     if not binary and found["mase"] is not None:
         pairs["MASE scale"] = _scale(found["mase_scale"], online=bool(found["warmup"]))
     if weights := found.get("weights"):
@@ -74,6 +79,27 @@ def print_summary(found: dict[str, Any]) -> None:
 def _learned(name: str, kind: str) -> str:
     """What a model learns in place of a target."""
     return f"{name} as it is" if kind == "none" else f"{kind}({name})"
+
+
+def _latency(found: dict[str, Any]) -> str:
+    """How long an update takes, in words; "" where there was none."""
+    times = found.get("update_ms") or {}
+    if times.get("p50") is None:
+        return ""
+    return f"p50 {shown(times['p50'])} ms, p99 {shown(times['p99'])} ms: a micro-batch of {found['batch']:,} rows"
+
+
+def _beside_naive(mae: float, naive: float, back: int) -> str:
+    """How much nearer the forecasts are than the naive one, in words.
+
+    Example:
+        >>> _beside_naive(0.75, 1.0, 48)
+        'MAE 1 of the value 48 rows before; that of this run is 25.0 % lower'
+    """
+    which = "the last value" if back == 1 else f"the value {back:,} rows before"
+    percent = 100.0 * (mae / naive - 1.0)
+    part = f"{abs(percent):.1f} % {'higher' if percent > 0 else 'lower'}"
+    return f"MAE {shown(naive)} of {which}; that of this run is {part}"
 
 
 def _spread(found: dict[str, Any], levels: list[str]) -> str:

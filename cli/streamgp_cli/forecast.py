@@ -18,9 +18,10 @@ _ROWS = 48
 def forecast(given: Given[ForecastConfig], json: AsJson = False) -> None:
     """Forecast the next steps, with calibrated bands.
 
-    The forecast starts at the last row of the table, or of the checkpoint. All rows of the
-    checkpoint are learned; later rows of the table only move the window. With --paths or
-    --plug-in, a model trained with --horizon 1 is rolled out on its own output.
+    The forecast starts at the last row of the table, or of the checkpoint.
+    All rows of the checkpoint are learned; later rows of the table only move
+    the window. With --paths or --plug-in, a model trained with --horizon 1 is
+    rolled out on its own output.
 
     \b
     Examples:

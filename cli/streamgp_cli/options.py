@@ -1,20 +1,22 @@
 """Commands from settings: the options of a command are the fields of its settings class, declared there and only there.
 
-`streamgp --help` imports no settings: a command builds its options when they are first needed.
+`streamgp --help` imports no settings: a command builds its options when they are first needed. `--help` of a command
+shows those that most users need, `--help-all` every one.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand
 
 from streamgp_cli import _memory
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from streamgp_pipelines.config.settings import Flag, Settings
 
 COMMON = "Common"
+HELP_ALL = "help_all"
+_ALL = "Show every option and exit."
 
 ConfigFile = Annotated[
     Path | None,
@@ -35,9 +39,12 @@ ConfigFile = Annotated[
     ),
 ]
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on standard output.", rich_help_panel=COMMON)
+    bool,
+    typer.Option("--json", help="Print one JSON document on standard output.", metavar="", rich_help_panel=COMMON),
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=COMMON)]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show the traceback of an error.", metavar="", rich_help_panel=COMMON)
+]
 Log = Annotated[
     Literal["text", "json"] | None,
     typer.Option(
@@ -47,7 +54,9 @@ Log = Annotated[
         rich_help_panel=COMMON,
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and stop.", rich_help_panel="Run")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be done, and stop.", metavar="", rich_help_panel="Run")
+]
 
 S = TypeVar("S", bound="Settings")
 
@@ -91,22 +100,28 @@ def add(app: typer.Typer, work: Callable[..., None]) -> None:
             _memory.check(work.__name__, tracked=False)
             work(**given)
 
-        app.command()(checked)
+        app.command(context_settings={"help_option_names": ["-h", "--help", "--help-all"]})(checked)
         return
 
     class Command(TyperCommand):
         """Builds its options when they are first needed."""
 
-        built = False
+        first: set[str] | None = None  # options of the short help page; None: not built yet
 
         def get_params(self, ctx: Any) -> list[Any]:
             """Every option and argument."""
-            if not self.built:
+            if self.first is None:
                 whole = typer.Typer(add_completion=False)
-                whole.command()(_function(work))
+                function, self.first = _function(work)
+                whole.command()(function)
                 made = typer.main.get_command(whole)
-                self.params, self.callback, self.built = [*made.params, *self.params], made.callback, True
+                self.params, self.callback = [*made.params, *self.params], made.callback
             return super().get_params(ctx)
+
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            """The short page or, after --help-all, the whole one."""
+            with _page(self, self.get_params(ctx), self.first or set(), whole=ctx.meta.get(HELP_ALL, False)):
+                super().format_help(ctx, formatter)
 
     def page() -> None: ...
 
@@ -114,8 +129,35 @@ def add(app: typer.Typer, work: Callable[..., None]) -> None:
     app.command(cls=Command)(page)
 
 
-def _function(work: Callable[..., None]) -> Callable[..., None]:
-    """A function with a parameter for every option; it calls `work`."""
+@contextmanager
+def _page(command: TyperCommand, params: list[Any], first: set[str], whole: bool) -> Iterator[None]:
+    """Change what the help page of a command shows, for a while: of many options those that come first, in one list."""
+    more = [one for one in params if not isinstance(one, TyperArgument) and one.name not in first | {"help", HELP_ALL}]
+    if whole or not first:
+        yield
+        return
+    before = [(one, one.hidden, one.rich_help_panel) for one in params]
+    for one in params:
+        one.hidden, one.rich_help_panel = one in more, None
+    command.epilog = f"{len(more)} more options, --json and --config among them: streamgp {command.name} --help-all"
+    try:
+        yield
+    finally:
+        command.epilog = None
+        for one, hidden, panel in before:
+            one.hidden, one.rich_help_panel = hidden, panel
+
+
+def _show_all(ctx: typer.Context, asked: bool) -> None:
+    """Print the whole help page, and stop."""
+    if asked:
+        ctx.meta[HELP_ALL] = True
+        typer.echo(ctx.get_help(), nl=False)
+        raise typer.Exit
+
+
+def _function(work: Callable[..., None]) -> tuple[Callable[..., None], set[str]]:
+    """A function with a parameter for every option, which calls `work`; and the options of the short help page."""
     from streamgp_pipelines import config
 
     hints = get_type_hints(work, localns=vars(config), include_extras=True)
@@ -140,9 +182,12 @@ def _function(work: Callable[..., None]) -> Callable[..., None]:
     parameters["config"] = inspect.Parameter("config", keyword, default=None, annotation=ConfigFile)
     parameters["log"] = inspect.Parameter("log", keyword, default=None, annotation=Log)
     parameters["debug"] = inspect.Parameter("debug", keyword, default=False, annotation=Debug)
+    first = {name for name, field in fields if _flag(field).first}
+    help_all = typer.Option("--help-all", help=_ALL, metavar="", is_eager=True, hidden=not first, callback=_show_all)
+    parameters[HELP_ALL] = inspect.Parameter(HELP_ALL, keyword, default=False, annotation=Annotated[bool, help_all])
     run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: one.annotation for name, one in parameters.items()}
-    return run
+    return run, first
 
 
 def _option(name: str, field: FieldInfo) -> Any:
@@ -162,6 +207,7 @@ def _option(name: str, field: FieldInfo) -> Any:
     if kind == bool | None:
         bare = switch.removeprefix("--")
         switch = f"{switch}/--{bare.removeprefix('no-') if bare.startswith('no-') else f'no-{bare}'}"
+        metavar = ""
     return Annotated[kind, typer.Option(switch, help=line, metavar=metavar, rich_help_panel=flag.panel)]
 
 

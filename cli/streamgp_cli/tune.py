@@ -17,7 +17,10 @@ def tune(
     options: Annotated[
         bool,
         typer.Option(
-            "--options", help="List every option that --set takes with this method.", rich_help_panel="Method"
+            "--options",
+            help="List every option that --set takes with this method.",
+            metavar="",
+            rich_help_panel="Method",
         ),
     ] = False,
     dry_run: DryRun = False,

@@ -130,7 +130,7 @@ def test_every_error_has_a_message_a_hint_and_a_code(
 @pytest.mark.parametrize("command", COMMANDS)
 def test_out_of_memory_names_options_that_the_command_has(command: str) -> None:
     hint = explain(MemoryError(), command).hint
-    help_page = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout
+    help_page = CliRunner().invoke(app, [command, "--help-all"], env={"COLUMNS": "200"}).stdout
     assert all(option in help_page for option in re.findall(r"--[a-z-]+", hint)), hint
 
 

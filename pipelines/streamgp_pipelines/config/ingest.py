@@ -151,13 +151,15 @@ class IngestConfig(MessageSettings):
     source: Annotated[tuple[str, ...], Flag(argument=True)] = Field(
         description="Files, directories, globs, - for standard input, or the URL of a broker"
     )
-    table: Annotated[TableUri, Flag(HelpPanel.TABLE)] = Field(description="Directory of the table; made when missing")
-    time: Annotated[str | None, Flag(HelpPanel.TABLE, "COL|row")] = Field(
+    table: Annotated[TableUri, Flag(HelpPanel.TABLE, first=True)] = Field(
+        description="Directory of the table; made when missing"
+    )
+    time: Annotated[str | None, Flag(HelpPanel.TABLE, "COL|row", first=True)] = Field(
         None,
         description="Time column, or row for rows without an order; Date,Time for a date and a time of day, or the "
         "number of a period, in two columns; default: ds, or the only time column",
     )
-    series: Annotated[str | None, Flag(HelpPanel.TABLE, "COL")] = Field(
+    series: Annotated[str | None, Flag(HelpPanel.TABLE, "COL", first=True)] = Field(
         None, description="Column that names the series; default: unique_id, else a single series"
     )
     unit: Annotated[Names, Flag(HelpPanel.TABLE, "COL=UNIT")] = Field(
@@ -165,22 +167,22 @@ class IngestConfig(MessageSettings):
         description="Unit of a column whose numbers do not say theirs, such as power=kW; of a new table the one that "
         "the column has; default: as in the header, or behind the numbers",
     )
-    melt: Annotated[Names, Flag(HelpPanel.TABLE)] = Field(
+    melt: Annotated[Names, Flag(HelpPanel.TABLE, first=True)] = Field(
         (),
         description="Columns that are a series each, such as 'zone_*': the table has their names in the column of "
         "--series and their values in y; default: none",
     )
-    time_format: Annotated[str | None, Flag(HelpPanel.TABLE, "FORMAT")] = Field(
+    time_format: Annotated[str | None, Flag(HelpPanel.TABLE, "FORMAT", first=True)] = Field(
         None,
         description="iso, epoch-s, -ms, -us, -ns, elapsed-s ..., step, excel (days of a workbook), or such as "
         "'%d.%m.%Y %H:%M'; default: detected",
     )
-    timezone: Annotated[str | None, Flag(HelpPanel.TABLE, "ZONE")] = Field(
+    timezone: Annotated[str | None, Flag(HelpPanel.TABLE, "ZONE", first=True)] = Field(
         None,
         description="Time zone of times without an offset: an IANA name or +10:00; default: none. A repeated hour is "
         "first the earlier instant, then the later one; a skipped hour goes to the quarantine",
     )
-    every: Annotated[str | None, Flag(HelpPanel.TABLE, "INTERVAL")] = Field(
+    every: Annotated[str | None, Flag(HelpPanel.TABLE, "INTERVAL", first=True)] = Field(
         None, description="Interval between rows, such as 30m; never resamples; default: none"
     )
     tolerance: Annotated[str | None, Flag(HelpPanel.TABLE, "INTERVAL")] = Field(
@@ -228,7 +230,7 @@ class IngestConfig(MessageSettings):
     )
     dbc: Dbc = None
     salvage: Salvage = False
-    format: Format = None
+    format: Annotated[Format, Flag(first=True)] = None
     sheet: Sheet = None
     header_row: HeaderRow = None
     columns: Columns = ()
@@ -269,7 +271,7 @@ class IngestConfig(MessageSettings):
     sort: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False, description="Sort the new rows of a source by time, in memory"
     )
-    follow: Annotated[Follow, Flag(HelpPanel.PROCESSING)] = False
+    follow: Annotated[Follow, Flag(HelpPanel.PROCESSING, first=True)] = False
     keep_going: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False,
         description="End with 0 also where more than half of the rows went to the quarantine; default: with 3. The "
@@ -285,7 +287,7 @@ class IngestConfig(MessageSettings):
         "for as long",
     )
     metrics: Annotated[MetricsAt, Flag(HelpPanel.PROCESSING, "HOST:PORT")] = None
-    dry_run: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
+    dry_run: Annotated[bool, Flag(HelpPanel.PROCESSING, first=True)] = Field(
         False, description="Print what would be done, write nothing"
     )
 
@@ -318,7 +320,7 @@ class DescribeConfig(Settings):
     time_format: Annotated[str | None, Flag(HelpPanel.RECORDINGS, "FORMAT")] = Field(
         None, description="What its numbers count: epoch-s, elapsed-ms ...; default: by unit and size"
     )
-    format: Format = None
+    format: Annotated[Format, Flag(first=True)] = None
     sheet: Sheet = None
     header_row: HeaderRow = None
     columns: Columns = ()

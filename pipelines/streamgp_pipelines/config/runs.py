@@ -49,14 +49,14 @@ class DataConfig(Settings):
     Shared by `train` and `tune`. Rows and steps are table rows.
     """
 
-    table: Annotated[TableUri, Flag(HelpPanel.DATA)] = Field(description="Table that ingest made")
-    target: Annotated[Names, Flag(HelpPanel.DATA)] = Field(
+    table: Annotated[TableUri, Flag(HelpPanel.DATA, first=True)] = Field(description="Table that ingest made")
+    target: Annotated[Names, Flag(HelpPanel.DATA, first=True)] = Field(
         (), description="Target columns, a,b or repeated; default: y"
     )
     inputs: Annotated[Names, Flag(HelpPanel.DATA)] = Field(
         (), description="Columns whose past values are inputs: names or patterns such as 'a,b*'; default: none"
     )
-    known: Annotated[Names, Flag(HelpPanel.DATA)] = Field(
+    known: Annotated[Names, Flag(HelpPanel.DATA, first=True)] = Field(
         (), description="Inputs whose future values are known; here they are read from the table"
     )
     calendar: Annotated[bool, Flag(HelpPanel.DATA)] = Field(
@@ -69,8 +69,8 @@ class DataConfig(Settings):
         description="Past rows in a window; default: the shortest season, at most 96, or 24 for nets and finite_rkhs; "
         "24 without one; 0 (regression) for a table without times",
     )
-    horizon: Annotated[int, Flag(HelpPanel.DATA)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
-    season: Annotated[Seasons, Flag(HelpPanel.DATA)] = Field(
+    horizon: Annotated[int, Flag(HelpPanel.DATA, first=True)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
+    season: Annotated[Seasons, Flag(HelpPanel.DATA, first=True)] = Field(
         (),
         description="Rows in each season: 48,336 for the day and the week of half hours; auto takes the day and the "
         "week of a table with a clock, whatever its values are, else those that describe shows; default: none",
@@ -133,7 +133,7 @@ def micro_batch(seasons: tuple[int, ...] | Literal["auto"]) -> int:
 class RunConfig(DataConfig):
     """What is forecast of a stream, and how it is read. Shared by `train` and `compare`."""
 
-    level: Annotated[Levels, Flag(HelpPanel.DISTRIBUTION)] = (80.0, 90.0, 95.0)
+    level: Annotated[Levels, Flag(HelpPanel.DISTRIBUTION, first=True)] = (80.0, 90.0, 95.0)
     quantiles: Annotated[Quantiles, Flag(HelpPanel.DISTRIBUTION)] = ()
     point: Annotated[Literal["mean", "median"], Flag(HelpPanel.DISTRIBUTION)] = Field(
         "mean", description="Point forecast: mean of the model, or median of the calibrated distribution"
@@ -221,7 +221,7 @@ class TrainConfig(FromBroker, RunConfig):
         (('y',), (80.0, 95.0), 1)
     """
 
-    model: Annotated[Part, Flag(HelpPanel.MODEL)] = Field(
+    model: Annotated[Part, Flag(HelpPanel.MODEL, first=True)] = Field(
         AUTO,
         description="Model to train, see streamgp models; auto: ensemble online, svdgp in batch, for regression and "
         "where options of it are set",
@@ -232,7 +232,7 @@ class TrainConfig(FromBroker, RunConfig):
     init: Annotated[File | None, Flag(HelpPanel.MODEL)] = Field(
         None, description="Start from the hyper-parameters in a file of streamgp tune"
     )
-    online: Annotated[bool, Flag(HelpPanel.ONLINE)] = Field(
+    online: Annotated[bool, Flag(HelpPanel.ONLINE, first=True)] = Field(
         False, description="One prequential pass: predict each row, then update"
     )
     simulate: Annotated[int | None, Flag(HelpPanel.MODEL, "STEPS")] = Field(
@@ -256,14 +256,14 @@ class TrainConfig(FromBroker, RunConfig):
     time_budget: Annotated[Seconds | None, Flag(HelpPanel.BATCH)] = Field(
         None, gt=0, allow_inf_nan=False, description="Stop training after this time, such as 60s, 5m or 1h"
     )
-    checkpoint: Annotated[Checkpoint, Flag(HelpPanel.OUTPUT)] = Field(
+    checkpoint: Annotated[Checkpoint, Flag(HelpPanel.OUTPUT, first=True)] = Field(
         Path("checkpoint"), description="Directory of the state, or s3://bucket/run (extra store)"
     )
     durable: Annotated[bool, Flag(HelpPanel.OUTPUT)] = Field(
         False,
         description="Have rows, scored forecasts and alarms on the disk before their checkpoint, which always is",
     )
-    predictions: Annotated[Path | None, Flag(HelpPanel.OUTPUT, "FILE.parquet")] = Field(
+    predictions: Annotated[Path | None, Flag(HelpPanel.OUTPUT, "FILE.parquet", first=True)] = Field(
         None, description="Write every scored forecast with its truth"
     )
     alarm_rate: Annotated[AlarmRate, Flag(HelpPanel.ALARMS)] = None
@@ -301,7 +301,7 @@ class TrainConfig(FromBroker, RunConfig):
 class CompareConfig(RunConfig):
     """`streamgp compare`: several models on the same stream."""
 
-    models: Annotated[Parts, Flag(HelpPanel.MODEL)] = Field(
+    models: Annotated[Parts, Flag(HelpPanel.MODEL, first=True)] = Field(
         (AUTO, "linear"),
         description="Models to compare, see streamgp models; ridge too, and those of the extra peers, "
         "lightgbm, autoets, autoarima, mstl; NAME=MODEL gives one a name of its own",
@@ -309,12 +309,12 @@ class CompareConfig(RunConfig):
     set: Annotated[Assignments, Flag(HelpPanel.MODEL, "NAME.KEY=VALUE")] = Field(
         {}, description="Option of one of the models, repeatable; see streamgp models NAME"
     )
-    against: Annotated[str | None, Flag(HelpPanel.MODEL, "NAME")] = Field(
+    against: Annotated[str | None, Flag(HelpPanel.MODEL, "NAME", first=True)] = Field(
         None,
         description="Model that the others are measured against; default: seasonal_naive, or persistence without a "
         "season, which is then compared too",
     )
-    directory: Annotated[Directory, Flag(HelpPanel.OUTPUT)] = Field(
+    directory: Annotated[Directory, Flag(HelpPanel.OUTPUT, first=True)] = Field(
         Path("comparison"), description="Directory of the checkpoints, the forecasts and the tables of scores"
     )
 
@@ -328,7 +328,7 @@ class TuneConfig(DataConfig):
         ('cv-admm', 500, 'tuned.json')
     """
 
-    rows: Annotated[int, Flag(HelpPanel.ROWS, "COUNT")] = Field(
+    rows: Annotated[int, Flag(HelpPanel.ROWS, "COUNT", first=True)] = Field(
         1000, ge=10, le=LARGEST, description="Number of windows, spread evenly over the rows"
     )
     start: Annotated[str | None, Flag(HelpPanel.ROWS, "ROW|TIME")] = Field(
@@ -337,7 +337,7 @@ class TuneConfig(DataConfig):
     end: Annotated[str | None, Flag(HelpPanel.ROWS, "ROW|TIME")] = Field(
         None, description="Use only rows before this row or time; default: all"
     )
-    method: Annotated[Literal["ml", "cv-admm", "cv-implicit", "auto"], Flag(HelpPanel.METHOD)] = Field(
+    method: Annotated[Literal["ml", "cv-admm", "cv-implicit", "auto"], Flag(HelpPanel.METHOD, first=True)] = Field(
         "ml",
         description="ml: maximise the marginal likelihood; cv-admm, cv-implicit: minimise the squared error of "
         "held-out rows, without a matrix factorisation; auto: ml or cv-admm, whichever forecasts rows left out better",
@@ -349,7 +349,7 @@ class TuneConfig(DataConfig):
         None, description="Start from the hyper-parameters in an earlier file"
     )
     seed: Annotated[Seed, Flag(HelpPanel.METHOD)] = 0
-    output: Annotated[File, Flag(HelpPanel.OUTPUT)] = Field(
+    output: Annotated[File, Flag(HelpPanel.OUTPUT, first=True)] = Field(
         Path("tuned.json"), description="File of the hyper-parameters"
     )
 
@@ -357,27 +357,27 @@ class TuneConfig(DataConfig):
 class ForecastConfig(Settings):
     """`streamgp forecast`; a simulation where `paths` or `plug_in` is given."""
 
-    checkpoint: Annotated[Checkpoint | None, Flag(HelpPanel.FORECAST)] = Field(
+    checkpoint: Annotated[Checkpoint | None, Flag(HelpPanel.FORECAST, first=True)] = Field(
         None, description="Checkpoint of a training run"
     )
-    model_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI")] = Field(
+    model_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI", first=True)] = Field(
         None, description="In its place a model of MLflow's registry, such as models:/demand-demand_gw-h48@champion"
     )
     tracking_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI")] = Field(
         None, description="MLflow store of --model-uri; default: MLFLOW_TRACKING_URI, else ./mlflow.db"
     )
-    table: Annotated[TableUri | None, Flag(HelpPanel.FORECAST)] = Field(
+    table: Annotated[TableUri | None, Flag(HelpPanel.FORECAST, first=True)] = Field(
         None, description="Start at the last row of this table; default: at the last row of the checkpoint"
     )
-    horizon: Annotated[int | None, Flag(HelpPanel.FORECAST)] = Field(
+    horizon: Annotated[int | None, Flag(HelpPanel.FORECAST, first=True)] = Field(
         None,
         ge=1,
         le=LARGEST,
         description="Steps ahead; default, and largest without a simulation: the horizon of the training",
     )
-    level: Annotated[Levels, Flag(HelpPanel.FORECAST)] = (80.0, 90.0, 95.0)
+    level: Annotated[Levels, Flag(HelpPanel.FORECAST, first=True)] = (80.0, 90.0, 95.0)
     quantiles: Annotated[Quantiles, Flag(HelpPanel.FORECAST)] = ()
-    future: Annotated[File | None, Flag(HelpPanel.FORECAST)] = Field(
+    future: Annotated[File | None, Flag(HelpPanel.FORECAST, first=True)] = Field(
         None,
         description="Future values of the known inputs (in a simulation: of all inputs), one row for each step ahead, "
         "matched by time: a file as ingest reads it (.csv, .jsonl, .parquet, .arrow, .xlsx); times as in the source, "
@@ -388,7 +388,7 @@ class ForecastConfig(Settings):
         False, description="Fail if the newest checkpoint is damaged, instead of using the one before"
     )
     max_memory: Annotated[MaxMemory, Flag(HelpPanel.FORECAST)] = None
-    paths: Annotated[int | None, Flag(HelpPanel.SIMULATION, "COUNT")] = Field(
+    paths: Annotated[int | None, Flag(HelpPanel.SIMULATION, "COUNT", first=True)] = Field(
         None,
         ge=2,
         le=LARGEST,
@@ -403,10 +403,10 @@ class ForecastConfig(Settings):
     samples: Annotated[Path | None, Flag(HelpPanel.SIMULATION, "FILE.parquet")] = Field(
         None, description="Write every sample path: .parquet, .csv or .json"
     )
-    output: Annotated[File | None, Flag(HelpPanel.OUTPUT)] = Field(
+    output: Annotated[File | None, Flag(HelpPanel.OUTPUT, first=True)] = Field(
         None, description="Write the forecast: .parquet, .csv or .json"
     )
-    plot: Annotated[Path | None, Flag(HelpPanel.OUTPUT, "FILE.png")] = Field(
+    plot: Annotated[Path | None, Flag(HelpPanel.OUTPUT, "FILE.png", first=True)] = Field(
         None, description="Plot history, forecast and bands: .png, .svg, .pdf or .html"
     )
     history: Annotated[Past | None, Flag(HelpPanel.OUTPUT, "ROWS|TIME")] = Field(
@@ -414,7 +414,7 @@ class ForecastConfig(Settings):
         description="How much history --plot draws: rows, or a length of time such as 2d; default: four times the "
         "steps ahead, at least 24 rows",
     )
-    follow: Annotated[Follow, Flag(HelpPanel.OUTPUT)] = False
+    follow: Annotated[Follow, Flag(HelpPanel.OUTPUT, first=True)] = False
 
     @property
     def simulates(self) -> bool:
@@ -466,8 +466,8 @@ class CheckConfig(Settings):
 class DoctorConfig(Settings):
     """`streamgp doctor`."""
 
-    table: Annotated[TableUri | None, Flag(metavar="DIRECTORY")] = Field(None, description="Table to look at")
-    checkpoint: Annotated[Checkpoint | None, Flag()] = Field(None, description="Checkpoint to look at")
+    table: TableUri | None = Field(None, description="Table to look at")
+    checkpoint: Checkpoint | None = Field(None, description="Checkpoint to look at")
     source: Annotated[tuple[str, ...], Flag(metavar="FILE|URL")] = Field(
         (), description="File or broker to look at, repeatable; with --table also whether a file is in there"
     )

@@ -19,13 +19,13 @@ class ServeConfig(FromBroker):
     """`streamgp serve`."""
 
     checkpoint: Annotated[
-        tuple[Checkpoint, ...], NoDecode, BeforeValidator(_listed), Flag(HelpPanel.FORECAST, "DIR")
+        tuple[Checkpoint, ...], NoDecode, BeforeValidator(_listed), Flag(HelpPanel.FORECAST, "DIR", first=True)
     ] = Field(
         (),
         description="Checkpoint of train --online, repeatable; the name of its directory is its name. With "
         "--model-uri: where that model learns on; default: the model's name",
     )
-    model_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI")] = Field(
+    model_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI", first=True)] = Field(
         None,
         description="Begin as a model of MLflow's registry, such as models:/demand-demand_gw-h48@champion; once there "
         "is a checkpoint, go on from that",
@@ -33,21 +33,23 @@ class ServeConfig(FromBroker):
     tracking_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI")] = Field(
         None, description="MLflow store of --model-uri; default: MLFLOW_TRACKING_URI, else ./mlflow.db"
     )
-    table: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed), Flag(HelpPanel.FORECAST, "DIR")] = Field(
-        (), description="Table of a checkpoint, where it has moved, repeatable; default: where it was trained"
-    )
+    table: Annotated[
+        tuple[str, ...], NoDecode, BeforeValidator(_listed), Flag(HelpPanel.FORECAST, "DIR", first=True)
+    ] = Field((), description="Table of a checkpoint, where it has moved, repeatable; default: where it was trained")
     device: Annotated[Literal["auto", "cpu", "cuda"], Flag(HelpPanel.FORECAST)] = Field(
         "auto", description="Device to compute on"
     )
     checkpoint_every: Annotated[int, Flag(HelpPanel.FORECAST, "ROWS")] = Field(
         10_000, ge=1, description="Rows between checkpoints under load; without load, soon after the newest row"
     )
-    host: Annotated[str, Flag(HelpPanel.RUN)] = Field("127.0.0.1", description="Address to listen on")
-    port: Annotated[int, Flag(HelpPanel.RUN)] = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any")
-    auth: Annotated[Literal["auto", "always", "never"], Flag(HelpPanel.LIMITS)] = Field(
+    host: Annotated[str, Flag(HelpPanel.RUN, first=True)] = Field("127.0.0.1", description="Address to listen on")
+    port: Annotated[int, Flag(HelpPanel.RUN, first=True)] = Field(
+        8000, ge=0, le=65535, description="Port to listen on; 0: any"
+    )
+    auth: Annotated[Literal["auto", "always", "never"], Flag(HelpPanel.LIMITS, first=True)] = Field(
         "auto", description="Whether clients need the token: auto where others than this machine can connect"
     )
-    token_file: Annotated[File | None, Flag(HelpPanel.LIMITS)] = Field(
+    token_file: Annotated[File | None, Flag(HelpPanel.LIMITS, first=True)] = Field(
         None,
         description="File of the token, made when missing; default: STREAMGP_TOKEN in the environment, "
         "else .token in the first checkpoint",
@@ -68,7 +70,7 @@ class ServeConfig(FromBroker):
     rate: Annotated[int, Flag(HelpPanel.LIMITS, "COUNT")] = Field(
         1000, ge=0, description="Most requests a second of one address; 0: any"
     )
-    on_alarm: Annotated[OnAlarm, Flag(HelpPanel.ALARMS)] = None
+    on_alarm: Annotated[OnAlarm, Flag(HelpPanel.ALARMS, first=True)] = None
 
     @model_validator(mode="after")
     def _served(self) -> Self:

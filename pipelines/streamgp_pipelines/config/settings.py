@@ -101,25 +101,26 @@ class HelpPanel(StrEnum):
     """Headings of the help pages, in the order in which they are listed."""
 
     TABLE = "Table"
-    RECORDINGS = "Recordings"
-    TEXT = "Text files"
-    MESSAGES = "Messages"
-    PROCESSING = "Processing"
-    FORECAST = "Forecast"
-    SIMULATION = "Simulation"
-    REPORT = "Report"
     DATA = "Data"
+    TEXT = "Text files"
+    RECORDINGS = "Recordings"
+    PROCESSING = "Processing"
     MODEL = "Model"
+    FORECAST = "Forecast"
     DISTRIBUTION = "Distribution"
     ONLINE = "Online"
     BATCH = "Batch"
     ROWS = "Rows"
-    TEST = "Test rows"
     METHOD = "Method"
-    LIMITS = "Limits"
+    TEST = "Test rows"
+    SIMULATION = "Simulation"
     ALARMS = "Alarms"
+    REPORT = "Report"
     OUTPUT = "Output"
     RUN = "Run"
+    LIMITS = "Limits"
+    MESSAGES = "Messages of a broker"
+    CLUSTER = "Cluster"
 
 
 @dataclass(frozen=True)
@@ -134,12 +135,14 @@ class Flag:
         metavar: name of its value; default: its type.
         name: its flag, where that differs from the field's name.
         argument: whether it is given by position, without a flag.
+        first: whether the short help page shows it; where none of a command is, that page shows all.
     """
 
     panel: HelpPanel | None = None
     metavar: str | None = None
     name: str | None = None
     argument: bool = False
+    first: bool = False
 
     @property
     def place(self) -> int:
@@ -431,7 +434,7 @@ MaxMemory = Annotated[
 Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Device to compute on")]
 Engine = Annotated[
     Literal["local", "ray"],
-    Flag(HelpPanel.RUN),
+    Flag(HelpPanel.CLUSTER),
     Field(description="Where the work is done: in this process, or by workers (extra ray), with the same numbers"),
 ]
 """Where the work is done."""
@@ -450,14 +453,14 @@ Sample = Annotated[
 
 Workers = Annotated[
     int | None,
-    Flag(HelpPanel.RUN, "COUNT"),
+    Flag(HelpPanel.CLUSTER, "COUNT"),
     Field(ge=1, le=64, description="Worker processes of --engine ray; default: one a CPU"),
 ]
 """How many processes share the work."""
 
 Address = Annotated[
     str | None,
-    Flag(HelpPanel.RUN, "HOST:PORT|auto"),
+    Flag(HelpPanel.CLUSTER, "HOST:PORT|auto"),
     Field(description="Ray cluster to use, as RAY_ADDRESS; default: workers on this machine, reached by no other"),
 ]
 """Of a Ray cluster."""

@@ -42,11 +42,13 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     Returns:
         beside the scores and times: `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
-        `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `snapped`, rows off
-        the grid of --every by no more than the --tolerance; `late`, rows that were left out because they came behind
-        a newer one, `late_used`, those that --late use took; `simulation`, of --simulate; `weights`, of the experts of
-        a mix at the end, {} where the model mixes none, and by step in `steps`; `alarms`, of --alarm-rate
-        (`Alarms.summary`); `transforms`, of each target, {} where none was asked for.
+        `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `naive_mae`, the
+        error of repeating the last season (or value) in the rows after the warm-up, None where only a bound is known;
+        `batch`, rows of a micro-batch; `snapped`, rows off the grid of --every by no more than the --tolerance;
+        `late`, rows that were left out because they came behind a newer one, `late_used`, those that --late use took;
+        `simulation`, of --simulate; `weights`, of the experts of a mix at the end, {} where the model mixes none, and
+        by step in `steps`; `alarms`, of --alarm-rate (`Alarms.summary`); `transforms`, of each target, {} where none
+        was asked for.
     """
     scores = learner.summary()
     warnings = [*session.warnings, *learner.notes, *learner.model.warnings(), *learner.counts.warnings()]
@@ -59,7 +61,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
             f"at {part:.0%} of the rows nothing was forecast, because a value of the window was missing: "
             "--gaps fill forecasts there too"
         )
-    warnings += _worse_than_naive(scores["mae"], learner.scores.past_naive_mae())
+    naive = learner.scores.past_naive_mae()
+    warnings += _worse_than_naive(scores["mae"], naive)
     warnings += _outliers(learner, Moments.of(session.table.meta))
     if learner.windows.late:
         warnings.append(f"{learner.windows.late} rows were not learned: {_why_late(learner.windows, session.table)}")
@@ -83,10 +86,12 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "snapped": learner.windows.snapped,
         **scores,
         "mase_scale": learner.scores.naive(),
+        "naive_mae": naive if spec.horizon <= learner.scores.shape.season else None,  # else an upper bound
         "simulation": simulation(learner),
         "weights": weights(learner.model),
         **({} if learner.alarms is None else {"alarms": learner.alarms.summary()}),
         **session.learner.clock.summary(learner.rows),
+        "batch": session.config.batch,
         "peak_mb": peak_mb(),
         "checkpoint": shown(session.config.checkpoint),
         "offset": dict(session.offset),

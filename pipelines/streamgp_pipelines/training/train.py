@@ -78,9 +78,9 @@ def train(
 
     Returns:
         run_id, rows, warmup, forecasts (all, scored, and skipped by reason), rmse, mae, nlpd, crps, mase, mase_scale,
-        coverage, raw_coverage, width by level, `steps` (the same for each step ahead), weights (of a mix's experts),
-        rows_per_second, seconds, update_ms, peak_mb, checkpoint, offset, table_version, warnings, registered (name and
-        version of the model in the tracker's registry, and whether it is the champion).
+        naive_mae, coverage, raw_coverage, width by level, `steps` (the same for each step ahead), weights (of a mix's
+        experts), rows_per_second, seconds, update_ms, batch, peak_mb, checkpoint, offset, table_version, warnings,
+        registered (name and version of the model in the tracker's registry, and whether it is the champion).
 
     Raises:
         UsageError, SchemaError: the options do not fit the table.
