@@ -88,7 +88,7 @@ def test_a_page_lists_every_model() -> None:
 GUIDES_OF_MODELS = {
     **{name: name for name in ("ensemble", "svdgp", "svgp", "qsgp", "rvm", "wiski", "finite_rkhs")},
     **dict.fromkeys(("gp_lstm", "gp_gru", "gp_rnn", "gp_narx", "lstm", "gru", "rnn", "narx"), "deep"),
-    **dict.fromkeys(("linear", "iterated", "persistence", "seasonal_naive"), "baselines"),
+    **dict.fromkeys(("linear", "linear_short", "iterated", "persistence", "seasonal_naive"), "baselines"),
     "exact": "svgp",
 }
 

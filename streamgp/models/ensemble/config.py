@@ -11,7 +11,7 @@ from streamgp.base import Shape
 from streamgp.choice import Its
 from streamgp.model_config import ModelConfig
 
-DEFAULT = ("linear", "iterated", "svdgp", "persistence", "seasonal_naive")
+DEFAULT = ("linear", "linear_short", "iterated", "svdgp", "persistence", "seasonal_naive")
 
 
 def _names(value: Any) -> Any:

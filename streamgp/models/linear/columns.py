@@ -11,6 +11,7 @@ What is nearly always there (references) is penalised least, what seldom pays (t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count, takewhile
 from typing import NamedTuple
 
@@ -75,20 +76,25 @@ class SeasonColumns:
 
     Args:
         shape: of the windows; it has a context.
+        seasons: those of the context that are looked at; None is all.
+
+    Attributes:
+        context: of these seasons: what it holds, the windows hold too.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, seasons: tuple[int, ...] | None = None) -> None:
         assert shape.context is not None
-        self.shape, self.context = shape, shape.context
-        self.steps = {entry.name: at for at, entry in enumerate(self.context.steps)}
-        self.window = {entry.name: at for at, entry in enumerate(self.context.window)}
-        outputs, count = shape.outputs, len(self.context.window)
+        self.shape, self.layout = shape, shape.context
+        self.context = self.layout if seasons is None else replace(self.layout, seasons=seasons)
+        self.steps = {entry.name: at for at, entry in enumerate(self.layout.steps)}
+        self.window = {entry.name: at for at, entry in enumerate(self.layout.window)}
+        outputs, count = shape.outputs, len(self.layout.window)
         self.places, self.owners = list[Tensor](), list[int]()
         """Where the context holds values of each target, and which target it is."""
         for target in range(outputs):
-            own = [at for at, entry in enumerate(self.context.window) if entry.channel == target]
-            ahead = [at for at, entry in enumerate(self.context.steps) if entry.channel == target]
-            own += [count + h * self.context.per_step + at for h in range(shape.horizon) for at in ahead]
+            own = [at for at, entry in enumerate(self.layout.window) if entry.channel == target]
+            ahead = [at for at, entry in enumerate(self.layout.steps) if entry.channel == target]
+            own += [count + h * self.layout.per_step + at for h in range(shape.horizon) for at in ahead]
             self.places.append(torch.tensor(own))
             self.owners.append(target)
 
@@ -96,7 +102,7 @@ class SeasonColumns:
         """The numbers of the context by name."""
         assert x.context is not None
         count = len(self.window)
-        steps = x.context[:, count:].unflatten(1, (self.shape.horizon, self.context.per_step))
+        steps = x.context[:, count:].unflatten(1, (self.shape.horizon, self.layout.per_step))
         return Parts(x.context[:, :count].T[..., None], steps.permute(2, 1, 0), self.window, self.steps)
 
     def bases(self, x: Inputs, levels: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ memories. A memory is solved after each short season of rows, and at most `sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 import torch
@@ -111,18 +112,25 @@ class DirectRegression(nn.Module):
         shape: of the windows; it has a context.
         ridge: multiplies λ.
         memory: steps after which a row counts 1/e, in one regression alone; None for the four memories.
+        seasons: of the context, those that are looked at; None is all.
 
     Attributes:
         begun: whether anything was learned.
         memories: M.
     """
 
-    def __init__(self, shape: Shape, ridge: float = 1.0, memory: float | None = None) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        ridge: float = 1.0,
+        memory: float | None = None,
+        seasons: tuple[int, ...] | None = None,
+    ) -> None:
         super().__init__()
-        assert shape.context is not None
-        self.shape, self.columns, self.context = shape, SeasonColumns(shape), shape.context
+        self.shape, self.columns = shape, SeasonColumns(shape, seasons)
+        self.context = self.columns.context
         longest = self.context.long or 7 * self.context.short
-        self.halves = [0.7 * seasons * longest for seasons in MEMORIES] if memory is None else [0.6931 * memory]
+        self.halves = [0.7 * count * longest for count in MEMORIES] if memory is None else [0.6931 * memory]
         self.ridges = [ridge * part for part in (RIDGES if memory is None else RIDGES[1:2])]
         self.memories = len(self.halves) + (PhaseRegression.memories if memory is None else 0)
         self.sizes = groups(shape.horizon) * shape.outputs
@@ -136,7 +144,7 @@ class DirectRegression(nn.Module):
         self.base: Tensor  # (T,) which of `SeasonColumns.bases`
         self.known: list[Known] = []
         self.sums: Sums | None = None
-        self.phases = PhaseRegression(shape, ridge) if memory is None else None
+        self.phases = PhaseRegression(shape, ridge, seasons) if memory is None else None
         self._last: list[Made] = []
 
     @property
@@ -314,17 +322,24 @@ class DirectLinear(Model):
         ridge: of `DirectRegression`.
         memory: of `DirectRegression`.
         limit: standard deviations of its own forecast that a truth counts for at most; None: any.
+        seasons: of `DirectRegression`.
     """
 
     family = Mixed
 
     def __init__(
-        self, shape: Shape, ridge: float = 1.0, memory: float | None = None, limit: float | None = 5.0
+        self,
+        shape: Shape,
+        ridge: float = 1.0,
+        memory: float | None = None,
+        limit: float | None = 5.0,
+        seasons: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__()
         self.shape = shape
-        self.regression = DirectRegression(shape, ridge, memory)
-        self.mixer = Mixer(self.regression.memories, shape, forgetting(shape))
+        self.regression = DirectRegression(shape, ridge, memory, seasons)
+        longest = self.regression.context.seasons[-1]
+        self.mixer = Mixer(self.regression.memories, shape, forgetting(replace(shape, season=longest)))
         self.limit = Winsoriser(shape, limit)
         self.panel = panel_of(shape)
         self.register_buffer("rows", torch.zeros((), dtype=FLOAT))

@@ -136,6 +136,7 @@ class PhaseRegression(nn.Module):
     Args:
         shape: of the windows; it has a context.
         ridge: multiplies λ.
+        seasons: of `SeasonColumns`.
 
     Attributes:
         memories: M.
@@ -143,13 +144,13 @@ class PhaseRegression(nn.Module):
 
     memories = len(MEMORIES)
 
-    def __init__(self, shape: Shape, ridge: float = 1.0) -> None:
+    def __init__(self, shape: Shape, ridge: float = 1.0, seasons: tuple[int, ...] | None = None) -> None:
         super().__init__()
-        assert shape.context is not None
-        self.shape, self.columns, self.context = shape, PhaseColumns(shape), shape.context
+        self.shape, self.columns = shape, PhaseColumns(shape, seasons)
+        self.context = self.columns.context
         longest = self.context.long or 7 * self.context.short
         self.phases = min(self.context.short, PHASES)
-        self.halves = [0.7 * seasons * longest for seasons in MEMORIES]
+        self.halves = [0.7 * count * longest for count in MEMORIES]
         self.ridges = [ridge * part * shape.horizon for part in RIDGES]
         self.sums: Sums | None = None
 

@@ -1,0 +1,41 @@
+"""Linear regression on the short season: `linear` as if the shortest season were the only one.
+
+Where a stream has a day and a week, `linear` departs from the week; this departs from the day and looks at no week at
+all. Which of them forecasts better differs by stream, by step and with time: the two are experts side by side, and
+their mix is as good as the better one or better than both (decision 38). It has about two thirds of the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from streamgp.base import Shape
+from streamgp.models import linear
+from streamgp.models.linear import DirectLinear, Linear
+
+
+class Config(linear.Config):
+    """Options of the linear regression on the short season."""
+
+    def idle(self, shape: Shape, others: Collection[str]) -> bool:
+        """With one season, or none, it is `linear`."""
+        return "linear" in others and not (self.direct(shape) and shape.context is not None and shape.context.long)
+
+
+def build(config: Config, shape: Shape) -> Linear | DirectLinear:
+    """The model for a shape; `linear` where there is one season, or none.
+
+    Raises:
+        UsageError: the target is a change without lags, or a season's without a season.
+
+    Example:
+        >>> from streamgp.context import Context
+        >>> context = Context((24, 168), horizon=2, targets=("y",), inputs=(), known=())
+        >>> past, future = ("y", "season(y)"), ("season(y)",)
+        >>> model = build(Config(), Shape(("y",), 2, 1, past, future, season=168, context=context))
+        >>> model.regression.context.seasons
+        (24,)
+    """
+    if config.direct(shape) and shape.context is not None and shape.context.long:
+        return DirectLinear(shape, config.ridge or 1.0, config.memory, config.limit, (shape.context.short,))
+    return linear.build(config, shape)
