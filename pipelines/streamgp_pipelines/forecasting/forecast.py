@@ -107,6 +107,11 @@ class Forecaster:
         return str(self._about["table"]["path"])
 
     @property
+    def end(self) -> int:
+        """Rows of the table that its windows have seen."""
+        return sum(int(self.offset.get(name, 0)) for name in (SEQ, SKIP)) + self._again
+
+    @property
     def binary(self) -> bool:
         """Whether outcomes of 0 and 1 are forecast."""
         return self.learner.model.family.binary
@@ -416,9 +421,7 @@ def _past(forecaster: Forecaster, found: Forecast, config: ForecastConfig) -> pl
     if spec.lags and spec.time is not None and rows is not None and held < rows:
         table = past.of_training(config.table or forecaster.table)
         if table is not None and table.id == forecaster.offset.get("table", table.id):
-            behind = 0 if forecaster.tail is None else forecaster.tail.num_rows
-            end = sum(int(forecaster.offset.get(name, 0)) for name in (SEQ, SKIP)) + behind
-            history = past.longer(history, table, spec, forecaster.naming(), rows, end)
+            history = past.longer(history, table, spec, forecaster.naming(), rows, forecaster.end)
     return past.recent(history, steps, config.history)
 
 
