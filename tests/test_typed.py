@@ -35,8 +35,8 @@ def test_guides_have_the_options_that_the_models_declare() -> None:
         "docs/make_options.py"
     )
     listed = {found[2] for text in pages.values() for found in made["TABLE"].finditer(text)}
-    same = {"gp_gru", "gp_rnn", "gp_narx", "gru", "rnn", "narx", "seasonal_naive"}
-    """Beside `gp_lstm`, `lstm` and `persistence`, whose options they have."""
+    same = {"gp_gru", "gp_rnn", "gp_narx", "gru", "rnn", "narx", "linear_short", "seasonal_naive"}
+    """Beside `gp_lstm`, `lstm`, `linear` and `persistence`, whose options they have."""
     assert listed | same == set(registry.names("models")) and not listed & same
 
 

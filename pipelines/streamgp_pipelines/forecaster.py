@@ -66,7 +66,8 @@ class Forecaster(Shown):
     Args:
         target: column or columns to forecast; default: y.
         horizon: steps ahead.
-        season: rows in each season, such as [48, 336], or "auto".
+        season: rows in each season, such as [48, 336]; "auto": the day and the week of frames with a clock, else what
+            their values show; "none".
         known: inputs whose future values are known.
         inputs: columns whose past values are inputs.
         time: column of times, or row for rows without; default: ds, or the only one of times. A date and a time of day,
@@ -125,7 +126,7 @@ class Forecaster(Shown):
         target: str | Sequence[str] = (),
         horizon: int = 1,
         *,
-        season: int | Sequence[int] | Literal["auto"] = (),
+        season: int | Sequence[int] | Literal["auto", "none"] = "auto",
         known: str | Sequence[str] = (),
         inputs: str | Sequence[str] = (),
         time: str | Sequence[str] | None = None,

@@ -53,7 +53,12 @@ class Shown:
         options: dict[str, Any]
         if (config := self._config) is not None:
             targets, every = config.target or ("y",), self._columns["every"]
-            options = {"horizon": config.horizon, "season": config.season, "every": every, "model": config.model}
+            options = {
+                "horizon": config.horizon,
+                "season": config.season or "none",
+                "every": every,
+                "model": config.model,
+            }
         else:  # it was loaded
             assert self._learner is not None
             recipe = self._learner.recipe
@@ -61,7 +66,7 @@ class Shown:
             targets, every = spec.targets, None if spec.every_ns is None else written(spec.every_ns)
             options = {
                 "horizon": spec.horizon,
-                "season": spec.seasons,
+                "season": spec.seasons or "none",
                 "every": every,
                 "model": recipe.model,
             }

@@ -14,6 +14,7 @@ from streamgp_data.table import TableMeta
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.columns import window_spec
 from streamgp_pipelines.learning.session import columns_read, make_schedule, open_session
+from streamgp_pipelines.learning.survey import surveyed
 from tests.pipelines.worlds import config_of, frame_of, make_table
 from tests.words import names, naming
 
@@ -35,7 +36,7 @@ ROWS = TableMeta()
 
 
 def spec(meta: TableMeta = CLOCK, schema: pa.Schema = SCHEMA, **options: Any) -> WindowSpec:
-    return window_spec(TrainConfig.read({"table": "t", "target": "load", **options}), schema, meta)
+    return window_spec(TrainConfig.read({"table": "t", "target": "load", "season": "none", **options}), schema, meta)
 
 
 def test_defaults() -> None:
@@ -170,3 +171,20 @@ def test_seasons_that_are_left_to_the_data_stay_those_of_the_checkpoint(tmp_path
     assert open_session(week).learner.windows.spec.seasons == (24, 168)  # the clock has a day
     other = config_of(table, tmp_path / "c", season=[12, 50], lags=None)
     assert open_session(other).learner.windows.spec.seasons == (12, 50)
+
+
+def test_a_run_that_names_no_season_has_those_of_the_clock(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(900))
+
+    def found(**options: Any) -> tuple[int, ...]:
+        given = {"table": table.path, "target": "y", "horizon": 2, "model": "linear", "checkpoint": tmp_path / "c"}
+        return surveyed(TrainConfig.read(given | options), table)[1].seasons
+
+    assert found(online=True) == found(online=True, season="auto") == (24, 168)
+    assert found() == (24, 168)  # of a batch
+    assert found(season="none") == found(season=()) == found(online=True, simulate=5, horizon=1) == ()
+    assert found(horizon=1, lags=0, inputs="x") == ()
+    panel = make_table(tmp_path / "p", frame_of(900, ("a", "b")))
+    given = {"table": panel.path, "target": "y", "online": True, "fleet": True, "model": "linear"}
+    assert surveyed(TrainConfig.read(given), panel)[1].seasons == ()
+    assert surveyed(TrainConfig.read(given | {"season": "auto"}), panel)[1].seasons == (24, 168)

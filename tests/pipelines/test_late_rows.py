@@ -135,7 +135,7 @@ def test_a_fleet_learns_each_series_as_if_alone(tmp_path: Path) -> None:
 def test_frames_are_learned_as_the_table_is(tmp_path: Path) -> None:
     data = late_world()
     whole = run(make_table(tmp_path / "t", data), tmp_path / "c", season=None, **USE)
-    options: dict[str, Any] = {"lags": 6, "warmup": 200, "batch": 64, "model": "linear", **USE}
+    options: dict[str, Any] = {"lags": 6, "warmup": 200, "batch": 64, "model": "linear", "season": "none", **USE}
     forecaster = Forecaster("y", horizon=3, time="t", every="1h", **options)
     for begin, end in pairwise([0, 250, 303, 304, 500]):
         forecaster.learn(data[begin:end])
@@ -163,7 +163,7 @@ def test_rows_without_an_interval_have_no_places(tmp_path: Path) -> None:
 
 def test_models_are_compared_on_late_rows_too(tmp_path: Path) -> None:
     make_table(tmp_path / "t", late_world(400))
-    options: dict[str, Any] = {"lags": 6, "horizon": 3, "warmup": 200, "batch": 64, "device": "cpu"}
+    options: dict[str, Any] = {"lags": 6, "horizon": 3, "warmup": 200, "batch": 64, "device": "cpu", "season": "none"}
     used = {}
     for late in ("skip", "use"):
         compare(tmp_path / "t", "y", "linear", directory=tmp_path / late, late=late, **options)

@@ -21,7 +21,7 @@ SMALL: dict[str, Any] = {"every": "1h", "horizon": 2, "inputs": "x", "lags": 4, 
 
 def fitted(model: str, **options: Any) -> streamgp.Forecaster:
     small = {"gru": {"epochs": 1}, "gp_lstm": {"epochs": 1}}.get(model, {})
-    given = SMALL | {"season": 24 if model != "iterated" else (), "options": small} | options
+    given = SMALL | {"season": 24 if model != "iterated" else "none", "options": small} | options
     return streamgp.Forecaster("y", model=model, **given).fit(frame_of(300))
 
 
@@ -58,7 +58,7 @@ def test_every_model_shows_what_it_has_and_says_what_it_has_not(model: str) -> N
 
 
 def test_all_models_are_in_the_lists_above() -> None:
-    assert {*registry.names("models")} == KERNELS | MIXES | {"linear", "persistence", "seasonal_naive"}
+    assert {*registry.names("models")} == KERNELS | MIXES | {"linear", "linear_short", "persistence", "seasonal_naive"}
 
 
 def test_a_mix_has_weights_and_its_experts() -> None:

@@ -127,9 +127,10 @@ class Diary(NoTracker):
 
 
 def config_of(table: Path | Table, home: Path, **options: Any) -> TrainConfig:
-    """OPTIONS with others; None leaves one out."""
+    """OPTIONS with others; None leaves one out, and the season away."""
     where = table.path if isinstance(table, Table) else table
     given = {"table": where, "checkpoint": home, **OPTIONS, **options}
+    given["season"] = "none" if given["season"] is None else given["season"]
     config: TrainConfig = TrainConfig.read({key: value for key, value in given.items() if value is not None})
     return config
 

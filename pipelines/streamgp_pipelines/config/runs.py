@@ -71,9 +71,10 @@ class DataConfig(Settings):
     )
     horizon: Annotated[int, Flag(HelpPanel.DATA, first=True)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
     season: Annotated[Seasons, Flag(HelpPanel.DATA, first=True)] = Field(
-        (),
-        description="Rows in each season: 48,336 for the day and the week of half hours; auto takes the day and the "
-        "week of a table with a clock, whatever its values are, else those that describe shows; default: none",
+        "auto",
+        description="Rows in each season, looked one season back on: 48,336 for the day and the week of half hours; "
+        "auto: the day and the week of a table with a clock, else those that describe shows; none with --fleet or "
+        "--simulate",
     )
     gaps: Annotated[Literal["reset", "fill"], Flag(HelpPanel.DATA)] = Field(
         "fill",
@@ -116,7 +117,7 @@ class DataConfig(Settings):
             raise ValueError("--test-blocks needs --test-tail")
         if self.late == "use" and (self.test_column is not None or self.test_tail is not None):
             raise ValueError("--late use is of streams: leave out --test-column and --test-tail")
-        if self.lags == 0 and (self.horizon != 1 or self.season):
+        if self.lags == 0 and (self.horizon != 1 or self.season not in ((), "auto")):
             raise ValueError("--lags 0 is regression: it takes --horizon 1 and no --season")
         return self
 

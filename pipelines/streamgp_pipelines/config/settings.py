@@ -177,21 +177,23 @@ def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _split_seasons(value: Any) -> Any:
-    """'48,336' -> (48, 336); auto stays."""
+    """'48,336' -> (48, 336); auto stays; none -> ()."""
     found = _split(value)
     if found == ("auto",):
         return "auto"
+    if found == ("none",):
+        return ()
     try:
         return tuple(int(part) for part in found)
     except (TypeError, ValueError):
-        raise ValueError("seasons are counts of rows from 1 on, such as 48,336, or auto") from None
+        raise ValueError("seasons are counts of rows from 1 on, such as 48,336, or auto or none") from None
 
 
 def _seasons(value: tuple[int, ...] | Literal["auto"]) -> tuple[int, ...] | Literal["auto"]:
     if value == "auto":
         return "auto"
     if any(season < 1 for season in value):
-        raise ValueError("seasons are counts of rows from 1 on, such as 48,336, or auto")
+        raise ValueError("seasons are counts of rows from 1 on, such as 48,336, or auto or none")
     return tuple(sorted({season for season in value if season > 1}))
 
 
@@ -323,7 +325,7 @@ Seasons = Annotated[
     NoDecode,
     BeforeValidator(_split_seasons),
     AfterValidator(_seasons),
-    Flag(metavar="ROWS|auto"),
+    Flag(metavar="ROWS|auto|none"),
 ]
 """Rows in each season, shortest first; none where there is none."""
 

@@ -26,8 +26,16 @@ def with_seasons(config: Config, survey: Survey, saved: Saved | None = None) -> 
         return config
     if saved is not None:
         return config.model_copy(update={"season": recipe_of(saved).spec.seasons})
+    if config.lags == 0 or ("season" not in config.model_fields_set and _looks_at_none(config)):
+        return config.model_copy(update={"season": ()})
     survey.look()
     return config.model_copy(update={"season": proposed(survey.opening, survey.table.meta, survey.spec.targets[0])})
+
+
+def _looks_at_none(config: DataConfig) -> bool:
+    """Whether a run has no season unless one is named: a fleet, each of whose models would be far larger, and a
+    simulation, which looks back on its own output."""
+    return isinstance(config, TrainConfig) and (config.fleet or config.simulate is not None)
 
 
 def with_batch(config: Config, survey: Survey, saved: Saved | None = None) -> Config:
@@ -43,7 +51,7 @@ def with_batch(config: Config, survey: Survey, saved: Saved | None = None) -> Co
 
 
 def overlooked(survey: Survey) -> list[str]:
-    """What to know of a run without --season whose target has one."""
+    """What to know of a run that looks at no season by default, and whose target has one."""
     target = survey.spec.targets[0]
     named = ",".join(map(str, confirmed(survey.opening, survey.table.meta, target)))
     if not named:

@@ -321,7 +321,7 @@ def remarks(config: TrainConfig, spec: WindowSpec, survey: Survey) -> list[str]:
         check_columns(survey)
     elif nothing := without_values([name for name in survey.empty if name not in spec.targets]):
         found.append(nothing)
-    if spec.lags and not spec.simulated and "season" not in config.model_fields_set:
+    if config.fleet and spec.lags and not spec.seasons:
         found += overlooked(survey)
     return found
 
