@@ -58,7 +58,7 @@ class Forecaster(Shown):
 
     Every row is forecast before it is learned, so that `scores` are honest. The same rows in the same order give the
     same numbers as `streamgp train --online` on a table of them, however they are cut into frames; only what is found
-    from the first rows (the warm-up, `season="auto"`) is found from the first frame.
+    from the first rows (the warm-up, `season="clock"`) is found from the first frame.
 
     `fit`, `update` and `predict` learn rows in the order of their times; `learn`, `learn_one` and `forecast` are the
     same in the order of the frames. `cross_validation` forecasts from several cutoffs, `model_` has what was learned.
@@ -66,8 +66,8 @@ class Forecaster(Shown):
     Args:
         target: column or columns to forecast; default: y.
         horizon: steps ahead.
-        season: rows in each season, such as [48, 336]; "auto": the day and the week of frames with a clock, else what
-            their values show; "none".
+        season: rows in each season, such as [48, 336]; "clock": the day and the week of frames with a clock; "auto":
+            these, else what the values show; "none".
         known: inputs whose future values are known.
         inputs: columns whose past values are inputs.
         time: column of times, or row for rows without; default: ds, or the only one of times. A date and a time of day,
@@ -126,7 +126,7 @@ class Forecaster(Shown):
         target: str | Sequence[str] = (),
         horizon: int = 1,
         *,
-        season: int | Sequence[int] | Literal["auto", "none"] = "auto",
+        season: int | Sequence[int] | Literal["clock", "auto", "none"] = "clock",
         known: str | Sequence[str] = (),
         inputs: str | Sequence[str] = (),
         time: str | Sequence[str] | None = None,
@@ -337,7 +337,7 @@ class Forecaster(Shown):
 
         The last cutoff is h steps before the newest row, each other one `step_size` steps before the next. At a cutoff
         the model has learned the rows up to it and no other, as after `fit` of these. The frame is learned once,
-        whatever the number of windows: what the first rows decide, such as the warm-up or `season="auto"`, is decided
+        whatever the number of windows: what the first rows decide, such as the warm-up or `season="clock"`, is decided
         by the rows up to the first cutoff. The forecaster itself does not change: another one with its options is
         fitted.
 

@@ -20,6 +20,12 @@ ROWS = 20_000
 """Rows of the table that are looked at: seasons do not change with what comes later."""
 
 
+def of_clock(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
+    """Rows in a day and a week of a table with a clock, of which its first series holds three; see `proposed`."""
+    when, values = _first_series(opening, meta, target)
+    return seasons.of_clock(meta.every_ns or _interval(when), len(values))
+
+
 def proposed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
     """Rows in each season of a target: those of the table's clock, or what the first rows of its first series show.
 
@@ -29,15 +35,13 @@ def proposed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tu
         target: its column.
     """
     when, values = _first_series(opening, meta, target)
-    clock = seasons.of_clock(meta.every_ns or _interval(when), len(values))
-    return clock or seasons.propose(_even(when, values, meta.every_ns))
+    return of_clock(opening, meta, target) or seasons.propose(_even(when, values, meta.every_ns))
 
 
 def confirmed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
     """Rows in each season of the table's clock, where the first rows of a target show a season too; as `proposed`."""
     when, values = _first_series(opening, meta, target)
-    shown = seasons.propose(_even(when, values, meta.every_ns))
-    return seasons.of_clock(meta.every_ns or _interval(when), len(values)) if shown else ()
+    return of_clock(opening, meta, target) if seasons.propose(_even(when, values, meta.every_ns)) else ()
 
 
 def first_rows(table: Table, targets: Sequence[str]) -> pa.RecordBatch | None:

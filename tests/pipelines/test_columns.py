@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -180,11 +182,22 @@ def test_a_run_that_names_no_season_has_those_of_the_clock(tmp_path: Path) -> No
         given = {"table": table.path, "target": "y", "horizon": 2, "model": "linear", "checkpoint": tmp_path / "c"}
         return surveyed(TrainConfig.read(given | options), table)[1].seasons
 
-    assert found(online=True) == found(online=True, season="auto") == (24, 168)
+    assert found(online=True) == found(online=True, season="clock") == found(online=True, season="auto") == (24, 168)
     assert found() == (24, 168)  # of a batch
     assert found(season="none") == found(season=()) == found(online=True, simulate=5, horizon=1) == ()
     assert found(horizon=1, lags=0, inputs="x") == ()
     panel = make_table(tmp_path / "p", frame_of(900, ("a", "b")))
     given = {"table": panel.path, "target": "y", "online": True, "fleet": True, "model": "linear"}
     assert surveyed(TrainConfig.read(given), panel)[1].seasons == ()
-    assert surveyed(TrainConfig.read(given | {"season": "auto"}), panel)[1].seasons == (24, 168)
+    assert surveyed(TrainConfig.read(given | {"season": "clock"}), panel)[1].seasons == (24, 168)
+
+
+def test_a_season_of_values_alone_is_taken_by_auto_alone(tmp_path: Path) -> None:
+    at = pl.int_range(600)
+    wave = pl.select(t=pl.lit(0, pl.Int64) + at * 10_000, y=(at * (2 * math.pi / 25)).sin()).with_columns(
+        pl.from_epoch("t", time_unit="ms").cast(pl.Datetime("us", "UTC"))
+    )
+    table = make_table(tmp_path / "t", wave, every_ns=10 * 10**9)  # a day of 8,640 rows is none
+    given = {"table": table.path, "target": "y", "online": True, "model": "linear"}
+    for season, found in (("clock", ()), ("auto", (25,))):
+        assert surveyed(TrainConfig.read(given | {"season": season}), table)[1].seasons == found

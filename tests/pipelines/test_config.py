@@ -39,7 +39,7 @@ def test_flag_over_environment_over_file_over_default(toml: Path, monkeypatch: p
     monkeypatch.setenv("STREAMGP_LAGS", "5")
     monkeypatch.setenv("STREAMGP_HORIZON", "6")
     config = TrainConfig.read({"horizon": 7, "lags": None, "season": None}, toml)
-    assert (config.horizon, config.lags, config.season, config.batch) == (7, 5, "auto", 256)
+    assert (config.horizon, config.lags, config.season, config.batch) == (7, 5, "clock", 256)
     assert config.table == "from_file" and config.known == ("a", "b") and config.level == (50.0, 90.0)
     assert flatten(config.set) == {"basis": 64, "encoder.hidden": 8}
 

@@ -199,7 +199,7 @@ def _plan(config: CompareConfig) -> _Plan:
     """Read what there is; a comparison that goes on, or takes another model in, keeps the warm-up that it has."""
     models, table = named(config), Table.open(config.table)
     seasons = with_shown(config, table).season
-    season = seasons[0] if seasons and seasons != "auto" else 1
+    season = seasons[0] if seasons and not isinstance(seasons, str) else 1
     against = config.against
     if against is None:
         naive = "seasonal_naive" if season > 1 else "persistence"

@@ -71,10 +71,9 @@ class DataConfig(Settings):
     )
     horizon: Annotated[int, Flag(HelpPanel.DATA, first=True)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
     season: Annotated[Seasons, Flag(HelpPanel.DATA, first=True)] = Field(
-        "auto",
-        description="Rows in each season, looked one season back on: 48,336 for the day and the week of half hours; "
-        "auto: the day and the week of a table with a clock, else those that describe shows; none with --fleet or "
-        "--simulate",
+        "clock",
+        description="Rows in each season: 48,336 for the day and the week of half hours; clock: these two of a table "
+        "with a clock; auto: these, else what describe shows; default: clock, with --fleet or --simulate none",
     )
     gaps: Annotated[Literal["reset", "fill"], Flag(HelpPanel.DATA)] = Field(
         "fill",
@@ -117,7 +116,7 @@ class DataConfig(Settings):
             raise ValueError("--test-blocks needs --test-tail")
         if self.late == "use" and (self.test_column is not None or self.test_tail is not None):
             raise ValueError("--late use is of streams: leave out --test-column and --test-tail")
-        if self.lags == 0 and (self.horizon != 1 or self.season not in ((), "auto")):
+        if self.lags == 0 and (self.horizon != 1 or (self.season and not isinstance(self.season, str))):
             raise ValueError("--lags 0 is regression: it takes --horizon 1 and no --season")
         return self
 
@@ -126,9 +125,9 @@ AUTO = "auto"
 """The model that fits the run: see `learning.default_model`."""
 
 
-def micro_batch(seasons: tuple[int, ...] | Literal["auto"]) -> int:
+def micro_batch(seasons: tuple[int, ...] | Literal["clock", "auto"]) -> int:
     """Rows of a micro-batch by default: a model that learns seldom forecasts with what it knew long ago."""
-    return 256 if seasons == "auto" or not seasons else min(256, max(seasons[0], 24))
+    return 256 if isinstance(seasons, str) or not seasons else min(256, max(seasons[0], 24))
 
 
 class RunConfig(DataConfig):

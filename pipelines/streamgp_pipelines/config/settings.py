@@ -177,23 +177,23 @@ def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _split_seasons(value: Any) -> Any:
-    """'48,336' -> (48, 336); auto stays; none -> ()."""
+    """'48,336' -> (48, 336); clock and auto stay; none -> ()."""
     found = _split(value)
-    if found == ("auto",):
-        return "auto"
+    if found in (("clock",), ("auto",)):
+        return found[0]
     if found == ("none",):
         return ()
     try:
         return tuple(int(part) for part in found)
     except (TypeError, ValueError):
-        raise ValueError("seasons are counts of rows from 1 on, such as 48,336, or auto or none") from None
+        raise ValueError("seasons are counts of rows from 1 on, such as 48,336, or clock, auto or none") from None
 
 
-def _seasons(value: tuple[int, ...] | Literal["auto"]) -> tuple[int, ...] | Literal["auto"]:
-    if value == "auto":
-        return "auto"
+def _seasons(value: tuple[int, ...] | Literal["clock", "auto"]) -> tuple[int, ...] | Literal["clock", "auto"]:
+    if isinstance(value, str):
+        return value
     if any(season < 1 for season in value):
-        raise ValueError("seasons are counts of rows from 1 on, such as 48,336, or auto or none")
+        raise ValueError("seasons are counts of rows from 1 on, such as 48,336, or clock, auto or none")
     return tuple(sorted({season for season in value if season > 1}))
 
 
@@ -321,11 +321,11 @@ Levels = Annotated[
 """Widths of bands."""
 
 Seasons = Annotated[
-    tuple[Annotated[int, Field(le=LARGEST)], ...] | Literal["auto"],
+    tuple[Annotated[int, Field(le=LARGEST)], ...] | Literal["clock", "auto"],
     NoDecode,
     BeforeValidator(_split_seasons),
     AfterValidator(_seasons),
-    Flag(metavar="ROWS|auto|none"),
+    Flag(metavar="ROWS|clock|auto|none"),
 ]
 """Rows in each season, shortest first; none where there is none."""
 

@@ -45,7 +45,7 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
             raise SchemaError(f"column {name!r} is {kind}, not a number", hint=hint, python=python)
     if config.calendar and meta.time is None:
         raise UsageError("--calendar needs a clock, and this table has none", hint="ingest it with --time COLUMN")
-    assert config.season != "auto", "seasons are taken from the table first"
+    assert not isinstance(config.season, str), "seasons are taken from the table first"
     seasons = config.season
     lags = config.lags if config.lags is not None else _default_lags(_with_day(seasons, meta), meta, _most_lags(config))
     if lags == 0 and not inputs and not config.calendar:

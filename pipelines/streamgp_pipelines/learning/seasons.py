@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from streamgp_data.checkpoint import Saved
 from streamgp_pipelines.config import DataConfig, RunConfig, TrainConfig, micro_batch
 from streamgp_pipelines.learning.restored import recipe_of
-from streamgp_pipelines.seasons import confirmed, proposed
+from streamgp_pipelines.seasons import confirmed, of_clock, proposed
 
 if TYPE_CHECKING:
     from streamgp_pipelines.learning.survey import Survey
@@ -20,16 +20,17 @@ PANEL_BATCH = 2048
 
 
 def with_seasons(config: Config, survey: Survey, saved: Saved | None = None) -> Config:
-    """The options with the seasons that `--season auto` stands for, which the first rows of the table show; a run that
+    """The options with the seasons that `--season clock` or `auto` stands for, by the first rows of the table; a run that
     goes on keeps those of its checkpoint."""
-    if config.season != "auto":
+    if not isinstance(config.season, str):
         return config
     if saved is not None:
         return config.model_copy(update={"season": recipe_of(saved).spec.seasons})
     if config.lags == 0 or ("season" not in config.model_fields_set and _looks_at_none(config)):
         return config.model_copy(update={"season": ()})
     survey.look()
-    return config.model_copy(update={"season": proposed(survey.opening, survey.table.meta, survey.spec.targets[0])})
+    look = proposed if config.season == "auto" else of_clock
+    return config.model_copy(update={"season": look(survey.opening, survey.table.meta, survey.spec.targets[0])})
 
 
 def _looks_at_none(config: DataConfig) -> bool:

@@ -255,7 +255,7 @@ def with_shown(config: Config, table: Table) -> Config:
 
 def _columns(config: DataConfig, table: Table) -> WindowSpec:
     """Windows whose columns are those of the run; its seasons are not known yet."""
-    plain = config.model_copy(update={"season": ()}) if config.season == "auto" else config
+    plain = config.model_copy(update={"season": ()}) if isinstance(config.season, str) else config
     return window_spec(plain, table.schema, table.meta)
 
 
