@@ -2,8 +2,8 @@
 
 The default model, one pass a day ahead (ten steps for drives), over the first rows of each stream: without a season,
 with the day, with the week, with both, and with the default. MAE of the default, and of no season, over the best of
-the first four. Simulated streams: a day and a week; a day alone, whose week says nothing; a random walk of hours, which has
-no season.
+the first four. Simulated streams: a day and a week; a day alone, whose week says nothing; a random walk of hours, which
+has no season.
 
 Rules are tried on the streams marked so; the others are to confirm them.
 
@@ -153,8 +153,8 @@ def main(streams: list[str], rows: int) -> int:
     print("holds" if not missed else "does not hold: " + "; ".join(missed))
     text = (
         f"The default model over the first {rows:,} rows of each stream, a day ahead (drives: ten steps), scored from "
-        f"row {FIRST:,}: MAE by the seasons that are named, and of the default, `--season clock`. Claimed: it has at most "
-        f"{MOST} times the MAE of the best of the four."
+        f"row {FIRST:,}: MAE by the seasons that are named, and of the default, `--season clock`. Claimed: it has at "
+        f"most {MOST} times the MAE of the best of the four."
     )
     report(__file__, Claim("Seasons left to the data", text, COLUMNS, lines, missed))
     return 1 if missed else 0

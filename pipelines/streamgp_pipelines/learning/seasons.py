@@ -20,8 +20,10 @@ PANEL_BATCH = 2048
 
 
 def with_seasons(config: Config, survey: Survey, saved: Saved | None = None) -> Config:
-    """The options with the seasons that `--season clock` or `auto` stands for, by the first rows of the table; a run that
-    goes on keeps those of its checkpoint."""
+    """The options with the seasons that `--season clock` or `auto` stands for, by the first rows of the table.
+
+    A run that goes on keeps those of its checkpoint.
+    """
     if not isinstance(config.season, str):
         return config
     if saved is not None:
