@@ -62,6 +62,10 @@ class ModelConfig(BaseModel):
         """The dotted options that decide how large it is, with their values; none where only its windows do."""
         return {}
 
+    def knows_calendar(self, shape: Shape) -> bool:
+        """Whether it has hour, weekday and time of the year of the steps ahead already, and looks at no other."""
+        return False
+
     def idle(self, shape: Shape, others: Collection[str]) -> bool:
         """Whether, among these experts, it is another one's equal or never better."""
         return False

@@ -422,3 +422,15 @@ def test_a_plot_has_as_much_history_as_it_needs(plain: Path, tmp_path: Path) -> 
             drawn(history=wrong)
     with pytest.raises(UsageError, match=naming("--history --plot")):
         ask(plain / "c", history="30")
+
+
+@pytest.mark.parametrize(("newer", "told"), [(40, 0), (300, 1)])
+def test_a_model_that_is_far_behind_its_table_is_told(tmp_path: Path, newer: int, told: int) -> None:
+    data = frame_of(500 + newer)
+    table = make_table(tmp_path / "t", data[:500])
+    run(table, tmp_path / "c")
+    append(table, data[500:])
+    found = ask(tmp_path / "c", table=table.path)
+    assert sum(names(one, f"500 {newer} train") for one in found.warnings) == told
+    assert found.frame["cutoff"][0] == data["t"][-1]
+    assert not ask(tmp_path / "c").warnings  # from the row that was learned last

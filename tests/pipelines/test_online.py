@@ -401,3 +401,34 @@ def test_a_model_in_its_warm_up_does_not_forecast(tmp_path: Path) -> None:
     run(make_table(tmp_path / "t", frame_of(300)), tmp_path / "c", warmup=1000)
     with pytest.raises(StateError):
         load(tmp_path / "c").forecast()
+
+
+@pytest.mark.parametrize(("given", "most"), [({"checkpoint_every": 10_000}, 2), ({"checkpoint_every": None}, 99)])
+def test_a_minute_of_work_is_kept_unless_the_rows_between_checkpoints_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], most: int
+) -> None:
+    table, saved, save = make_table(tmp_path / "t", frame_of(600)), list[int](), online.OnlineRun._save
+
+    def counted(own: online.OnlineRun) -> None:
+        saved.append(own.session.learner.rows)
+        save(own)
+
+    monkeypatch.setattr(online.OnlineRun, "_save", counted)
+    run(table, tmp_path / "a", **given)
+    assert len(saved) == 2  # before the first row and at the end, as it took less than a minute
+    saved.clear()
+    monkeypatch.setattr(online, "UNSAVED", 0.0)
+    monkeypatch.setattr(online, "SAVING_SHARE", 0)
+    run(table, tmp_path / "b", **given)
+    assert 2 <= len(saved) <= most and (len(saved) > 5) == (most > 2)
+    assert_same_state(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize(("model", "season", "told"), [("linear", 24, 1), ("linear", None, 0), ("svdgp", 24, 0)])
+def test_a_calendar_that_the_model_has_anyway_is_told(
+    tmp_path: Path, model: str, season: int | None, told: int
+) -> None:
+    options = {"set": SMALL} if model == "svdgp" else {}
+    table = make_table(tmp_path / "t", frame_of(300))
+    found = run(table, tmp_path / "c", model=model, season=season, calendar=True, **options)
+    assert sum(names(one, f"--calendar {model}") for one in found["warnings"]) == told

@@ -179,7 +179,10 @@ class RunConfig(DataConfig):
         description="Stop after this many rows of the table, counted over restarts; default: all",
     )
     checkpoint_every: Annotated[int, Flag(HelpPanel.OUTPUT, "ROWS")] = Field(
-        10_000, ge=1, le=2**63 - 1, description="Rows between checkpoints"
+        10_000,
+        ge=1,
+        le=2**63 - 1,
+        description="Rows between checkpoints; unless it is given, also after a minute of work",
     )
     fresh: Annotated[bool, Flag(HelpPanel.OUTPUT)] = Field(
         False, description="Set the old checkpoint aside and start again"

@@ -52,6 +52,8 @@ PATHS = 200
 
 OBSERVED_ROWS = 4096
 """Rows read at a time behind the checkpoint: nothing depends on it."""
+BEHIND = 0.1
+"""Of the rows that were learned, how many that were not are told."""
 
 
 class Forecaster:
@@ -139,13 +141,20 @@ class Forecaster:
         if table is None:
             return
         check_table(self._saved, table)
+        learned = self.end
         if table.meta.lateness is None:  # otherwise newer rows may come before some of them: windows leave out the rest
             self.offset = {**self.offset, SKIP: int(self.offset.get(SKIP, 0)) + self._again}
         self._again = 0
-        source = Columns(table, columns_read(self.spec), OBSERVED_ROWS)
+        source, passed = Columns(table, columns_read(self.spec), OBSERVED_ROWS), 0
         for rows, after in micro_batches(source, self.offset, OBSERVED_ROWS):
             self.learner.watch(rows)
             self.offset = after
+            passed += rows.num_rows
+        if self._online and passed > max(BEHIND * learned, 2 * self.learner.size):
+            self.warnings.append(
+                f"the model has learned {learned:,} rows of {table.path}, and {passed:,} newer ones only move "
+                "its window: run streamgp train again, without --max-rows, and it learns them"
+            )
 
     def _learn_tail(self) -> None:
         """Once: learn the rows behind the last full micro-batch; a model of batch training has learned what it may."""

@@ -191,6 +191,10 @@ def open_session(
     naming = Naming(config.model, recipe.calibration, Moments.of(table.meta), alarms=config.alarm_rate is not None)
     session = Session(config, table, learner, source, options, naming, survey=survey)
     session.warnings = [*warnings, *more, *remarks(config, spec, survey)]
+    if spec.calendar and recipe.settings().knows_calendar(spec.shape):
+        session.warnings.append(
+            f"--calendar adds nothing: with seasons {config.model} has hour, weekday and time of the year anyway"
+        )
     if isinstance(learner, Buckets):
         learner.remember(config.checkpoint, source)
     if saved is not None:

@@ -32,6 +32,8 @@ POLL_SECONDS = 1.0
 
 SAVING_SHARE = 10
 """While a table is followed, a checkpoint is written again after this many times what the last one took."""
+UNSAVED = 60.0
+"""Seconds of work after which a checkpoint is written where no --checkpoint-every is given, if `SAVING_SHARE` holds."""
 
 
 class OnlineRun:
@@ -81,7 +83,7 @@ class OnlineRun:
         session.learner.progress = self.progress
         if session.saved_rows < 0:
             self._save()  # with the warm-up that was chosen: a kill before the next one must not choose another
-        self._mark = time.perf_counter()
+        self._mark = self._saved_at = time.perf_counter()
         if config.follow:
             while not self._patience.wait_for(self._pass):
                 self._patience.wait_for(self._keep_up)
@@ -187,8 +189,16 @@ class OnlineRun:
         now = time.perf_counter()
         learner.clock.total += now - self._mark
         self._mark = now
-        if learner.rows - max(session.saved_rows, 0) >= session.config.checkpoint_every * learner.streams:
+        if self._is_due():
             self._save()
+
+    def _is_due(self) -> bool:
+        """Whether so much was learned since the newest checkpoint that it is time for another."""
+        session, config = self.session, self.session.config
+        if session.learner.rows - max(session.saved_rows, 0) >= config.checkpoint_every * session.learner.streams:
+            return True
+        unsaved = time.perf_counter() - self._saved_at
+        return "checkpoint_every" not in config.model_fields_set and unsaved > max(UNSAVED, SAVING_SHARE * self._saving)
 
     def _look(self) -> None:
         session = self.session

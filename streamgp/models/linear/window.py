@@ -96,6 +96,10 @@ class Config(ModelConfig):
         """Whether each step ahead is regressed on its references."""
         return shape.context is not None and self.target == "auto" and self.predictive == "gaussian"
 
+    def knows_calendar(self, shape: Shape) -> bool:
+        """With seasons."""
+        return self.direct(shape)
+
     def functions(self, shape: Shape) -> int:
         """Columns of a window, and hinges."""
         return shape.width + 1 + (KNOTS * len(shape.past) if shape.simulated else 0)
