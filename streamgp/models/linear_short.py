@@ -8,6 +8,7 @@ their mix is as good as the better one or better than both (decision 38). It has
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import ClassVar
 
 from streamgp.base import Shape
 from streamgp.models import linear
@@ -16,6 +17,8 @@ from streamgp.models.linear import DirectLinear, Linear
 
 class Config(linear.Config):
     """Options of the linear regression on the short season."""
+
+    baseline: ClassVar[bool] = True
 
     def idle(self, shape: Shape, others: Collection[str]) -> bool:
         """With one season, or none, it is `linear`."""
