@@ -4,9 +4,9 @@ With windows that are complete the experts' errors are those of the forecasts th
 expert learns the windows. What fails in one expert is undone and reported there; the others go on.
 
 Before any error is known the experts that learn have equal weights; `linear_short`, `iterated` and the naive ones have
-none but what their errors earn. Nor has a net, which stands on the linear expert where there is one: where it adds nothing, it has
-none. When a batch of windows is fitted, experts that learn what the linear one leaves see its forecast of each third
-after a fit on the others, so that errors are as they will be.
+none but what their errors earn. Nor has a net, which stands on the linear expert where there is one: where it adds
+nothing, it has none. When a batch of windows is fitted, experts that learn what the linear one leaves see its forecast
+of each third after a fit on the others, so that errors are as they will be.
 """
 
 from __future__ import annotations
