@@ -29,6 +29,7 @@ def print_summary(found: dict[str, Any]) -> None:
             for level in levels
         ]
         print_table(columns, rows)
+        _print_targets(found.get("targets") or {}, list(levels)[-1:])
         _print_steps(found.get("steps") or [], metrics.shown(Place.STEPS), list(levels)[-1:])
     if simulated := found.get("simulation"):
         _print_steps(simulated["steps"], ("rmse", "raw_rmse", "persistence_rmse"), list(levels)[-1:], "step simulated")
@@ -128,6 +129,23 @@ def _scale(scale: dict[str, Any], online: bool) -> str:
     values = ", ".join(f"{name} {shown(one['value'])}".strip() for name, one in each.items())
     rows = max(one["rows"] for one in each.values())
     return f"{values}, mean |change| in {naive} over {shown(rows)} {'warm-up' if online else 'training'} rows"
+
+
+def _print_targets(targets: dict[str, dict[str, Any]], levels: list[str]) -> None:
+    """Scores of each of several targets: those above mix their units."""
+    if not targets:
+        return
+    scores = metrics.shown(Place.STEPS)
+    bands = [f"{what} {level} %" for level in levels for what in ("coverage", "width")]
+    rows = [
+        [
+            name,
+            *(own[score] for score in scores),
+            *(own[what][level] for level in levels for what in ("coverage", "width")),
+        ]
+        for name, own in targets.items()
+    ]
+    print_table(["target", *map(metrics.title, scores), *bands], rows)
 
 
 def _print_steps(

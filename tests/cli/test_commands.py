@@ -17,6 +17,7 @@ import pytest
 from mlflow import MlflowClient
 
 from streamgp import registry
+from tests.pipelines.worlds import frame_of, make_table
 
 from .conftest import LINE, ROWS, World, run, write_rows
 
@@ -242,3 +243,15 @@ def test_a_registered_model_forecasts_without_its_checkpoint(world: World) -> No
         assert run("forecast", "--model-uri", wrong, "--tracking-uri", world.uri).exit_code == 2
     assert run("forecast", *asked, "--checkpoint", world.checkpoint).exit_code == 2
     assert run("forecast").exit_code == 2
+
+
+def test_several_targets_have_a_line_each(world: World, tmp_path: Path) -> None:
+    rows = frame_of(400).select("t", "x", y=pl.col("y") * 1000)
+    table = make_table(tmp_path / "t", rows)
+    line = ["train", "--online", "--table", table.path, "--target", "x,y", "--lags", 4, "--horizon", 2, "--warmup", 100]
+    line += ["--model", "persistence", "--tracking-uri", "none", "--checkpoint", tmp_path / "c"]
+    scores = document(run(*line, "--json"))["targets"]
+    page = run(*line).stdout
+    for name, own in scores.items():
+        (shown,) = [one for one in page.splitlines() if one.split()[:1] == [name]]
+        assert f"{own['coverage']['95']:.4}" in shown and "coverage 95 %" in page

@@ -357,6 +357,15 @@ def test_a_row_of_the_far_future_is_put_aside(tmp_path: Path) -> None:
     assert take(tmp_path / "t", more, max_ahead="1d")["duplicates"] == 1  # the table is there already
 
 
+def test_of_elapsed_time_the_future_counts_from_the_newest_row(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"time": "t", "time_format": "elapsed-s", "max_ahead": "1h"}
+    first = write(tmp_path / "a.csv", "t,y\n" + "".join(f"{second},{second}\n" for second in range(0, 100_000, 10_000)))
+    assert take(tmp_path / "t", first, **given)["added"] == 10  # of a new table there is no newest row
+    more = write(tmp_path / "b.csv", "t,y\n90010,1\n99999999,2\n93000,3\n")
+    summary = take(tmp_path / "t", more, max_ahead="1h")
+    assert (summary["added"], summary["late"], summary["quarantined"]) == (2, 0, {"future": 1})
+
+
 def test_rows_and_steps(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "step,y\n0,1\n1,2\n1,3\n2.5,4\n")
     take(tmp_path / "rows", path, time="row")

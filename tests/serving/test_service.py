@@ -19,6 +19,8 @@ from streamgp_data import checkpoint
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines import load
+from streamgp_pipelines.config import IngestConfig, ServeConfig
+from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.learning.checkpointing import state_digest
 from streamgp_pipelines.live.bodies import JsonRows, arrow_rows, parse_arrow, parse_json
 from streamgp_pipelines.serving.intake import Intake, Receipt
@@ -123,6 +125,25 @@ def test_a_stream_without_dates_has_no_future(tmp_path: Path) -> None:
     intake = Intake(table, 0)
     assert taken(intake, [{"t": 1, "y": 1.0}, {"t": 10**17, "y": 1.0}]).accepted == 2
     intake.close()
+
+
+@pytest.mark.parametrize(("limit", "accepted"), [({}, 2), ({"max_ahead": 3600}, 1)])
+def test_of_elapsed_time_the_limit_counts_from_the_newest_row_where_it_is_named(
+    tmp_path: Path, limit: dict[str, Any], accepted: int
+) -> None:
+    ticks = pl.DataFrame({"t": range(300), "y": [float(at % 7) for at in range(300)]})
+    ticks.write_csv(tmp_path / "a.csv")
+    given = {
+        "source": (str(tmp_path / "a.csv"),),
+        "table": str(tmp_path / "t"),
+        "time": "t",
+        "time_format": "elapsed-s",
+    }
+    ingest(IngestConfig.read(given))
+    run(tmp_path / "t", tmp_path / "c", season=None)
+    with serving(ServeConfig.read({"checkpoint": [str(tmp_path / "c")], **limit})) as service:
+        (intake,) = service.intakes.values()
+        assert taken(intake, [{"t": 300, "y": 1.0}, {"t": 99_999_999, "y": 2.0}]).accepted == accepted
 
 
 def test_known_inputs_may_come_ahead_by_the_horizon(home: Path) -> None:

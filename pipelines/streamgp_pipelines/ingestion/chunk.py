@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from streamgp.windows.rows import YEARS
 from streamgp_data.admission import Admission
+from streamgp_data.event_time import NEVER
 from streamgp_data.instants import ELAPSED
 from streamgp_data.quarantine import QUARANTINE
 from streamgp_data.reading.bytes import Position
@@ -62,7 +64,8 @@ def put_future_aside(
     """Mark rows of the far future as faulty: one of 2099 would make all later rows of its series late.
 
     The time counts from now, or from the newest row of a table that is ahead of now, as simulated streams are; a naive
-    clock may be ahead as anywhere on Earth. Clocks without dates have no limit.
+    clock may be ahead as anywhere on Earth. Time that has passed since a start counts from the newest row of the table,
+    if it has one. Clocks that count rows have no limit.
 
     Args:
         part: the rows.
@@ -71,10 +74,10 @@ def put_future_aside(
         ahead: seconds that the time of a row may be ahead.
         named: seconds that the fault of a row names in their place.
     """
-    if meta.time is None or not meta.clock or meta.time_format in ELAPSED:
+    if meta.time is None or not meta.clock or (meta.time_format in ELAPSED and newest == NEVER):
         return
     column = part.table.column(meta.time)
-    now = time.time() + (0 if column.type.tz else 14 * 3600)
+    now = -math.inf if meta.time_format in ELAPSED else time.time() + (0 if column.type.tz else 14 * 3600)
     latest, said = max(now * 1e6, float(newest)) + ahead * 1e6, ahead if named is None else named
     for row in np.flatnonzero(column.cast(pa.int64()).to_numpy() > latest).tolist():
         found = f"{part.rows.column(meta.time)[row]} is more than {said:g} s ahead (--max-ahead)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 from streamgp.errors import UsageError
 from streamgp_data import remote
+from streamgp_data.instants import ELAPSED
 from streamgp_data.table import Table
 from streamgp_pipelines.config.serve import ServeConfig
 from streamgp_pipelines.health import Health
@@ -101,7 +103,9 @@ def serving(
             if session.table.id not in service.intakes:
                 where = session.table.path
                 table = reached(where, partial(Table.open, where))
-                intake = service.intakes[session.table.id] = Intake(table, config.max_ahead)
+                named = "max_ahead" in config.model_fields_set
+                limit = config.max_ahead if named or table.meta.time_format not in ELAPSED else math.inf
+                intake = service.intakes[session.table.id] = Intake(table, limit)
                 stack.callback(intake.close)
             intake = service.intake(host)
             intake.committed.append(host.wake)
