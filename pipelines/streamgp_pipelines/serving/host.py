@@ -28,6 +28,7 @@ from streamgp_pipelines.learning.checkpointing import manifest, match_machine, p
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.newest import NewestScored
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import Columns, Session, check_table
 from streamgp_pipelines.moments import Moments
@@ -89,6 +90,7 @@ def resume(
     source = Columns(table, columns_read(spec), config.batch, hold=True)
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
     saved.restore({"curves": session.curves})
+    session.newest = NewestScored.of(saved, learner.windows.shape, learner.calibration)
     session.offset, session.fitted = about["offset"], bool(about["fitted"])
     session.saved_rows, session.saved_tail = saved.rows, 0 if tail is None else tail.num_rows
     return session
