@@ -27,7 +27,7 @@ PANELS = 6
 """Series, or targets of a series, that are kept: as many as a report draws."""
 WINDOWS, LEAST, MOST = 28, 24, 2048
 """Windows of a series; each counts as this many values at least; values at most."""
-JUDGED, RAISED = 672, 200
+JUDGED, RAISED = 672, 1000
 """NewestScored forecasts one step ahead of a series, and newest rows with an alarm of all series."""
 OPEN = 8
 """Chosen windows that later steps may still come of."""
@@ -90,7 +90,9 @@ class NewestScored:
         return found
 
     def frame(self, kind: Kind, names: Sequence[str], naming: Naming) -> pl.DataFrame:
-        """unique_id, ds, cutoff, [target,] y, the forecast and its bands, by series and time; p and alarm if judged.
+        """unique_id, ds, cutoff, [target,] y, the forecast and its bands by series and time; p and alarm if judged.
+
+        Rows with an alarm are in the order in which they came.
 
         Args:
             kind: windows, that follow one another; judged, one step ahead; raised, with an alarm.
@@ -114,7 +116,8 @@ class NewestScored:
             columns["p"] = pl.Series(values[2].numpy()).fill_nan(None)
             columns["alarm"] = pl.Series(WORDS, dtype=pl.String).gather(places[_ALARM].numpy())
         keys = [name for name in ("unique_id", "target", "ds", "cutoff") if name in columns]
-        return pl.DataFrame(columns).sort(keys, maintain_order=True)
+        found = pl.DataFrame(columns)
+        return found if kind == "raised" else found.sort(keys, maintain_order=True)
 
     def _chosen(self, panel: Tensor, first: Tensor, cutoff: Tensor) -> Tensor:
         """(R,) whether a pair is of a window that is kept: every H-th one of its panel."""
