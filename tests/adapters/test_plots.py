@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -79,6 +80,26 @@ def test_times_are_drawn_as_the_source_has_them(
     end = axes.lines[1].get_xdata()[-1]
     assert axes.get_xlabel() == label
     assert end == (datetime(1970, 1, 1, 0, 0, 10, 300_000) if form == "epoch-s" else last)
+
+
+@pytest.mark.parametrize(
+    ("every", "label"), [(30, r"12:00|[1-9]\d? Dec"), (1, r"\d\d:\d\d|[1-9]\d? Dec"), (1440, r"\d+ Dec|[A-Z]..( \d{4})?")]
+)
+def test_axes_are_read_by_people_and_the_legend_covers_nothing(
+    tmp_path: Path, figures: list[Figure], every: int, label: str
+) -> None:
+    history, forecast = frames(1)
+    later = (pl.col("ds") - START) * every / 30 + START
+    large = [part.with_columns(later, pl.col("^[my].*$") * 1000 + 12_000) for part in (history, forecast)]
+    plot_forecast(large[1], large[0], tmp_path / "f.png", model="m", levels=(80, 90, 95)[::2], target="s0", unit="MW")
+    (axes,) = figures[0].axes
+    assert axes.get_ylabel() == "s0, MW" and axes.get_title(loc="left") == ""  # said once
+    numbers = [text.get_text() for text in axes.get_yticklabels()]
+    assert "12,000" in numbers and all(re.fullmatch(r"\d\d?,\d{3}", text) for text in numbers)
+    dates = [text.get_text() for text in axes.get_xticklabels()]
+    assert 3 <= len(dates) <= 10 and all(re.fullmatch(label, text) for text in dates), dates
+    legend = axes.get_legend().get_window_extent()
+    assert legend.y0 >= axes.bbox.y1 - 1 and legend.x1 <= figures[0].bbox.x1
 
 
 def test_several_series_are_panels_up_to_a_limit(tmp_path: Path, figures: list[Figure]) -> None:
