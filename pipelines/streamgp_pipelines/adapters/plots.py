@@ -134,6 +134,57 @@ def draw_panel(found: Forecast, series: str | None = None, target: str | None = 
     return axes
 
 
+def plot_alarms(
+    judged: pl.DataFrame,
+    path: Path,
+    *,
+    model: str,
+    level: float,
+    moments: Moments,
+    target: str = "",
+    unit: str = "",
+) -> Path:
+    """Draw the newest values, their bands one step ahead and the rows that raised an alarm, by kind.
+
+    Args:
+        judged: unique_id, ds, [target,] y, the bands and `alarm`, by series and time.
+        path: file to write.
+        model: prefix of the columns. level: of the band that is drawn, in percent.
+        moments: how times are written.
+        target, unit: of the values, for the axis; the panel's own where there are several.
+    """
+    keys = [key for key in ("unique_id", "target") if key in judged.columns]
+    panels = judged.select(keys).unique(maintain_order=True).rows()
+    shown, drawn = panels[:PANELS], _on_axis(judged, moments)
+    figure = figure_of(9.0, 1.2 + 2.9 * len(shown))
+    for index, panel in enumerate(shown):
+        axes = figure.add_subplot(len(shown), 1, index + 1)
+        own = _only(drawn, keys, panel).sort("ds")
+        times, y = own["ds"].to_list(), own["y"].to_list()
+        low, high = (own[f"{model}-{side}-{level:g}"].to_list() for side in ("lo", "hi"))
+        axes.fill_between(times, low, high, color=_BAND, alpha=0.35, lw=0, label=f"{level:g} %, one step ahead")
+        axes.plot(times, y, color=_INK, lw=1.1, label="value")
+        for kind, (marker, colour) in _ALARMS.items():
+            hit = [at for at, text in enumerate(own["alarm"]) if text is not None and kind in text.split("+")]
+            places = [times[at] for at in hit], [y[at] for at in hit]
+            style: dict[str, Any] = {"ls": "", "marker": marker, "ms": 9, "mew": 2, "mfc": "none", "mec": colour}
+            axes.plot(*places, **style, label=f"{kind} ({len(hit)})")
+        name = " · ".join(dict.fromkeys(str(part) for part in panel))
+        if name != target:
+            axes.set_title(name, loc="left", fontsize=10, pad=24)
+        axes.set_ylabel(axis_label(target or _named(keys, panel), unit))
+        if index == len(shown) - 1:
+            axes.set_xlabel(moments.label)
+        tidy(axes)
+        legend_above(axes)
+    figure.suptitle(f"Alarms of the newest {judged.height // len(panels):,} rows", x=0.01, ha="left", fontsize=11)
+    return save(figure, path)
+
+
+_ALARMS = {"anomaly": ("x", "#b03a48"), "change": ("D", "#c8641a"), "stuck": ("s", "#8a4fa3")}
+"""Marker and colour of each kind."""
+
+
 def plot_curves(
     curves: Mapping[str, Curve], path: Path, *, title: str, ylabel: str, nominal: Mapping[str, float] | None = None
 ) -> Path:
@@ -303,8 +354,7 @@ def figure_of(width: float, height: float) -> Figure:
 
 def legend_above(axes: Axes) -> None:
     """The legend between the title and the axes, where it covers nothing; no more than six names in a line."""
-    place = {"loc": "lower left", "bbox_to_anchor": (-0.01, 1.0), "borderaxespad": 0.2}
-    axes.legend(**place, fontsize=8, frameon=False, ncols=6)
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0.2, fontsize=8, frameon=False, ncols=6)
 
 
 def tidy(axes: Axes) -> None:

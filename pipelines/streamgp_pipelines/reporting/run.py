@@ -31,6 +31,7 @@ from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
 from streamgp_pipelines.learning.session import check_table
 from streamgp_pipelines.learning.survey import Survey
 from streamgp_pipelines.moments import Moments
+from streamgp_pipelines.reporting.alarmed import alarm_section
 from streamgp_pipelines.reporting.fans import fan, stamps
 from streamgp_pipelines.reporting.figures import Line, lines
 from streamgp_pipelines.reporting.page import Figure, HtmlTable, Page, Section
@@ -191,6 +192,14 @@ def run_page(run: Run) -> Page:
         steps = f"one every {spec.horizon} rows" if spec.horizon > 1 else "one of each row"
         note = f"The newest forecasts of the run, {steps}, which its checkpoint keeps." if run.scored is None else ""
         sections.append(Section("Forecasts", [fans], note))
+    if run.learner.alarms is not None and levels:
+        names = run.learner.windows.names
+        judged, raised = (run.newest.frame(kind, names, run.naming) for kind in ("judged", "raised"))
+        counts = run.learner.alarms.summary()
+        if judged.height:
+            sections.append(alarm_section(judged, raised, counts, run.model, levels[-1], moments, y))
+    elif not binary:
+        missing.append("Alarms: train --online with --alarm-rate RATE.")
     over = _over_time(run, at, x, y, levels, binary)
     if over:
         sections.append(Section("Over time", over, "Each point is of the rows since the one before."))
