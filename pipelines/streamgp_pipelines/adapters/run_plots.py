@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from streamgp_pipelines.forecasting.results import Forecast
     from streamgp_pipelines.learning.curves import Curves
-    from streamgp_pipelines.training.outlook import Judged, Outlook
+    from streamgp_pipelines.training.outlook import NewestAlarms, Outlook
 
 FORECASTS = (*SUFFIXES, page.SUFFIX)
 """Suffixes of the file of a forecast."""
@@ -39,7 +39,7 @@ def draw_run(
     summary: dict[str, Any],
     outlook: Outlook | None,
     folder: Path,
-    judged: Judged | None = None,
+    judged: NewestAlarms | None = None,
 ) -> None:
     """Draw what a run has seen into a directory, one file a picture; what was never scored is not drawn.
 

@@ -30,7 +30,7 @@ class Outlook(NamedTuple):
     truth: pl.DataFrame | None
 
 
-class Judged(NamedTuple):
+class NewestAlarms(NamedTuple):
     """The newest values of a run that judges them: frame `judged` of `NewestScored`, and how to read it."""
 
     frame: pl.DataFrame
@@ -39,7 +39,7 @@ class Judged(NamedTuple):
     moments: Moments
 
 
-def judged(session: Session, ahead: Learner, last: Sequence[Due]) -> Judged | None:
+def judged(session: Session, ahead: Learner, last: Sequence[Due]) -> NewestAlarms | None:
     """None where nothing is or was judged.
 
     Args:
@@ -51,7 +51,7 @@ def judged(session: Session, ahead: Learner, last: Sequence[Due]) -> Judged | No
     if session.learner.alarms is None or not naming.levels:
         return None
     found = session.newest.ahead(last).frame("judged", ahead.windows.names, naming)
-    return Judged(found, naming.model, naming.levels[-1], naming.moments) if found.height else None
+    return NewestAlarms(found, naming.model, naming.levels[-1], naming.moments) if found.height else None
 
 
 def outlook(session: Session, scored: Sequence[pl.DataFrame]) -> Outlook | None:

@@ -36,7 +36,7 @@ from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.batch import BatchRun, SharedRows, check_samples, check_shares
 from streamgp_pipelines.training.online import OnlineRun
-from streamgp_pipelines.training.outlook import Judged, Outlook, judged, outlook
+from streamgp_pipelines.training.outlook import NewestAlarms, Outlook, judged, outlook
 from streamgp_pipelines.training.summary import (
     alarm_metrics,
     late_metrics,
@@ -46,7 +46,7 @@ from streamgp_pipelines.training.summary import (
     summary,
 )
 
-Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path, Judged | None], None]
+Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path, NewestAlarms | None], None]
 """Draws a run's curves, scores and forecast into a directory."""
 Cluster: TypeAlias = Callable[[TrainConfig, Recipe, Since], Workers]
 """Makes the workers that the buckets of a fleet are dealt to."""
@@ -250,7 +250,7 @@ def finish(
     found: dict[str, Json],
     newest: Sequence[pl.DataFrame],
     draw: Draw | None,
-    alarmed: Judged | None = None,
+    alarmed: NewestAlarms | None = None,
 ) -> None:
     """Final metrics, scores per step ahead, plots and the model that forecasts alone.
 
