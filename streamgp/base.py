@@ -22,11 +22,24 @@ import pyarrow as pa
 from streamgp.context import Context
 
 if TYPE_CHECKING:
-    from streamgp.tensors import FLOAT, Due, Fleet, Inputs, Model, OutputError, Predictive, Simulates, Stateful, Timed
+    from streamgp.tensors import (
+        FLOAT,
+        Decomposes,
+        Due,
+        Fleet,
+        Inputs,
+        Model,
+        OutputError,
+        Predictive,
+        Simulates,
+        Stateful,
+        Timed,
+    )
 
 __all__ = [
     "FLOAT",
     "Chunk",
+    "Decomposes",
     "Due",
     "Fleet",
     "Inputs",
@@ -47,7 +60,19 @@ __all__ = [
 ]
 
 _OF_TENSORS = frozenset(
-    {"FLOAT", "Due", "Fleet", "Inputs", "Model", "OutputError", "Predictive", "Simulates", "Stateful", "Timed"}
+    {
+        "FLOAT",
+        "Decomposes",
+        "Due",
+        "Fleet",
+        "Inputs",
+        "Model",
+        "OutputError",
+        "Predictive",
+        "Simulates",
+        "Stateful",
+        "Timed",
+    }
 )
 
 

@@ -245,6 +245,14 @@ class Simulates(Protocol):
         on from these, or from what an `OutputError` says."""
 
 
+@runtime_checkable
+class Decomposes(Protocol):
+    """A model whose mean is a sum over what it looks at."""
+
+    def parts(self, x: Inputs) -> dict[str, Tensor]:
+        """Terms (N, T) by name, in target units, that add up to the mean of `predict(x)`; nothing changes."""
+
+
 class OutputError:
     """Functions of a model whose noise is that of a measurement (Ljung 1999, section 4.2): a path goes on from values
     without it. They are called as those of any model, and then return observations.

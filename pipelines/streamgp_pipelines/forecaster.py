@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import polars as pl
 import pyarrow as pa
@@ -24,7 +24,7 @@ from streamgp_pipelines.assembly import find_device
 from streamgp_pipelines.config import AUTO, TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
-from streamgp_pipelines.forecasting.issued import drawn
+from streamgp_pipelines.forecasting.issued import contributions, drawn
 from streamgp_pipelines.forecasting.rolling import RollingPlan, folds
 from streamgp_pipelines.learned import LearnedModel
 from streamgp_pipelines.learning.checkpointing import manifest
@@ -32,6 +32,7 @@ from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.newest import PART, NewestScored
 from streamgp_pipelines.learning.predictions import alarms_of
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import open_session
@@ -181,6 +182,7 @@ class Forecaster(Shown):
         self._reader: FrameReader | None = None
         self._learner, self._about = None, {}
         self._curves, self._trace = Curves(), Curves()
+        self._newest: NewestScored | None = None
         self._tail: pa.RecordBatch | None = None
         self._arrivals = Arrivals(TableMeta())
         self._kind: Kind = "polars"
@@ -205,6 +207,7 @@ class Forecaster(Shown):
         found._config = None
         found._learner, found._tail = forecasting.learner_of(saved, find_device(device))
         saved.restore({"curves": found._curves})
+        found._newest = NewestScored.of(saved, found._learner.windows.shape, found._learner.calibration)
         found._about = dict(saved.manifest)
         found._arrivals = Arrivals.of(saved, found._learner.windows.spec)
         if (waiting := found._arrivals.waiting) is not None and found._tail is not None:
@@ -503,6 +506,39 @@ class Forecaster(Shown):
         return back(found, self._kind)
 
     @checked
+    def contributions(self, future: Frame | None = None) -> Any:
+        """What the forecast is made of: terms that add up to the model's mean, which has no bounds yet.
+
+        reference: the season before, or the last value; what is added to it: own past (departures from the seasons),
+        `known NAME` and `input NAME`, other targets, calendar, constant, each other expert of a mix. outvoted: where
+        a forecast of a mix was none. For `linear` and the default, on a stream with a season.
+
+        Args:
+            future: as that of `forecast`.
+
+        Returns:
+            unique_id, ds, cutoff, [target,] mean, and a column a term, in target units; a row a step, as a frame of the
+            kind that was learned last.
+
+        Raises:
+            StateError, DataError: as `forecast`.
+            UsageError: the mean of the model is no such sum, or it learns a transform of the target.
+
+        Example:
+            >>> import numpy as np, polars as pl
+            >>> hour = np.arange(600)
+            >>> rows = pl.DataFrame({"t": hour, "y": 10 + np.sin(hour * np.pi / 12)})
+            >>> fitted = Forecaster("y", time="t", season=24, lags=4, model="linear", warmup=200).fit(rows)
+            >>> found = fitted.contributions()
+            >>> found.columns
+            ['unique_id', 'ds', 'cutoff', 'mean', 'reference', 'own past', 'calendar', 'constant']
+            >>> round(found["mean"][0] - found[:, 4:].sum_horizontal()[0], 6) == 0
+            True
+        """
+        view = self._view()
+        return back(contributions(view.learner, view.ask(self._future(future, view, None)), view.naming()), self._kind)
+
+    @checked
     def plot(
         self,
         future: Frame | None = None,
@@ -615,6 +651,7 @@ class Forecaster(Shown):
         """
         learner = self._ready()
         parts = learner.parts() | {"curves": self._curves, "tail": Tail(self._behind()), "arrivals": self._arrivals}
+        parts |= {PART: cast(NewestScored, self._newest)}
         rows: dict[str, Json] = {"rows": learner.rows}
         checkpoint.write(Path(path), learner.rows, parts, self._about | rows, shards=learner.shards())
         return Path(path)
@@ -632,6 +669,7 @@ class Forecaster(Shown):
             fresh = self._take(reader.rows, reader.meta, sort)
             reader.begin_with(self._arrivals.resolved(fresh))
             session = open_session(self._config, reader.table)
+            self._newest = session.newest
             self._learner, self._warnings = session.learner, [*session.warnings, *reader.notes]
             about = manifest(session.learner, reader.table, session.options, {})
             self._about = about | {"fitted": False}
@@ -655,6 +693,7 @@ class Forecaster(Shown):
         while held.num_rows - start >= learner.room:
             count = learner.room
             step, due = learner.advance(held.slice(start, count))
+            cast(NewestScored, self._newest).add(due)
             if due.alarm is not None and bool(due.alarm.any()):
                 self._alarms = [pl.concat([*self._alarms, self._raised(due)]).tail(ALARMS)]
             add_point(self._curves, learner, step, count)

@@ -43,6 +43,9 @@ SCALE_ROWS = 2000.0
 LATENT = 0.5
 """Share of the variance, at most and on average, that is the experts' disagreement."""
 
+OUTVOTED = "outvoted"
+"""Name of the part of a mean that comes of medians in the place of forecasts that are none."""
+
 
 class Mixer(Declared, nn.Module):
     """See the module; Stateful by its buffers.
@@ -97,6 +100,10 @@ class Mixer(Declared, nn.Module):
     def mean(self, means: Tensor) -> Tensor:
         """(K, N, T) the experts' forecasts -> (N, T) the mix."""
         return torch.einsum("knt,tk->nt", self._plausible(means), self.weights)
+
+    def outvoted(self, means: Tensor) -> Tensor:
+        """(K, N, T) what is added to each weighted forecast where the median takes its place; 0 elsewhere."""
+        return (self._plausible(means) - means) * self.weights.T[:, None]
 
     def _plausible(self, means: Tensor) -> Tensor:
         """Forecasts beyond `WILD` mean errors from the median of all, or beyond `STRAY` from it and from the median by

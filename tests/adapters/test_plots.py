@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from streamgp_pipelines.adapters import plots
-from streamgp_pipelines.adapters.plots import plot_curves, plot_forecast, plot_reliability, plot_steps
+from streamgp_pipelines.adapters.plots import plot_alarms, plot_curves, plot_forecast, plot_reliability, plot_steps
 from streamgp_pipelines.adapters.run_plots import draw_run
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.moments import Moments
@@ -81,6 +82,27 @@ def test_times_are_drawn_as_the_source_has_them(
     assert end == (datetime(1970, 1, 1, 0, 0, 10, 300_000) if form == "epoch-s" else last)
 
 
+@pytest.mark.parametrize(
+    ("every", "label"),
+    [(30, r"12:00|[1-9]\d? Dec"), (1, r"\d\d:\d\d|[1-9]\d? Dec"), (1440, r"\d+ Dec|[A-Z]..( \d{4})?")],
+)
+def test_axes_are_read_by_people_and_the_legend_covers_nothing(
+    tmp_path: Path, figures: list[Figure], every: int, label: str
+) -> None:
+    history, forecast = frames(1)
+    later = (pl.col("ds") - START) * every / 30 + START
+    large = [part.with_columns(later, pl.col("^[my].*$") * 1000 + 12_000) for part in (history, forecast)]
+    plot_forecast(large[1], large[0], tmp_path / "f.png", model="m", levels=(80, 90, 95)[::2], target="s0", unit="MW")
+    (axes,) = figures[0].axes
+    assert axes.get_ylabel() == "s0, MW" and axes.get_title(loc="left") == ""  # said once
+    numbers = [text.get_text() for text in axes.get_yticklabels()]
+    assert "12,000" in numbers and all(re.fullmatch(r"\d\d?,\d{3}", text) for text in numbers)
+    dates = [text.get_text() for text in axes.get_xticklabels()]
+    assert 3 <= len(dates) <= 10 and all(re.fullmatch(label, text) for text in dates), dates
+    legend = axes.get_legend().get_window_extent()
+    assert legend.y0 >= axes.bbox.y1 - 1 and legend.x1 <= figures[0].bbox.x1
+
+
 def test_several_series_are_panels_up_to_a_limit(tmp_path: Path, figures: list[Figure]) -> None:
     history, forecast = frames(9)
     plot_forecast(forecast, history, tmp_path / "f.svg", model="m", levels=(80,))
@@ -119,6 +141,21 @@ def test_reliability_is_drawn_with_intervals_that_hold_it(tmp_path: Path, figure
     assert list(rain.lines[0].get_ydata()) == [0.0, 0.7] and list(hail.lines[0].get_xdata()) == [0.6]
     (few, many) = rain.lines[2][0].get_segments()
     assert few[0][1] == 0 and few[1][1] > 0.5 and 0.59 < many[0][1] < 0.7 < many[1][1] < 0.79
+
+
+def test_alarms_are_marked_by_kind_at_their_values(tmp_path: Path, figures: list[Figure]) -> None:
+    history, _ = frames(2)
+    raised = pl.when(pl.int_range(pl.len()).over("unique_id") == 40).then(pl.lit("anomaly+stuck"))
+    judged = history.with_columns((pl.col("y") - 1).alias("m-lo-95"), (pl.col("y") + 1).alias("m-hi-95"), alarm=raised)
+    path = plot_alarms(judged, tmp_path / "a.png", model="m", level=95.0, moments=Moments(), target="y", unit="MW")
+    assert path.exists() and figures[0].get_suptitle() == "Alarms of the newest 96 rows"
+    for index, axes in enumerate(figures[0].axes):
+        assert axes.get_title(loc="left") == f"s{index}" and axes.get_ylabel() == "y, MW"
+        labels = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert labels == ["95 %, one step ahead", "value", "anomaly (1)", "change (0)", "stuck (1)"]
+        value, anomaly, change, stuck = axes.lines
+        assert list(anomaly.get_ydata()) == list(stuck.get_ydata()) == [value.get_ydata()[40]]
+        assert len(change.get_xdata()) == 0 and len(axes.collections) == 1
 
 
 def test_curves_carry_their_nominal_value(tmp_path: Path, figures: list[Figure]) -> None:

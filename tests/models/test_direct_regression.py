@@ -13,6 +13,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs
 from streamgp.errors import NotPositiveDefinite
 from streamgp.models import ensemble
+from streamgp.models.ensemble.model import Ensemble
 from streamgp.models.linear import Config, DirectLinear, build
 from streamgp.models.linear.columns import describe
 from streamgp.models.linear.direct import groups
@@ -39,6 +40,54 @@ def test_an_ensemble_with_it_keeps_them_too(panel: bool) -> None:
 def test_without_a_context_it_is_the_regression_on_windows() -> None:
     assert not isinstance(build(Config(), replace(SEASONS, context=None)), DirectLinear)
     assert not isinstance(build(Config(predictive="student_t"), SEASONS), DirectLinear)
+
+
+@pytest.mark.parametrize("panel", [False, True])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_its_parts_add_up_to_the_mean(panel: bool, mixed: bool) -> None:
+    """Also where a forecast is outvoted, and before anything was learned; they are those of what the columns are of."""
+    shape = replace(SEASONS, panel=panel)
+    model: DirectLinear | Ensemble = build(Config(), shape)  # type: ignore[assignment]
+    if mixed:
+        model = ensemble.build(ensemble.Config(experts=("linear", "persistence", "seasonal_naive")), shape)
+    x, y = example_windows(shape, 700)
+    assert_adds_up(model, x)
+    for start in range(0, 600, 60):
+        model.update(x.rows(slice(start, start + 60)), y[start : start + 60])
+    later = x.rows(slice(600, 700))
+    parts = assert_adds_up(model, later)
+    assert next(iter(parts)) == "reference" and {"own past", "calendar", "constant"} < set(parts)
+    assert {f"known {name}" for name in shape.context.known} <= set(parts)  # type: ignore[union-attr]
+    assert mixed == ("persistence" in parts)
+    sizes = {label: float(value.abs().mean()) for label, value in parts.items()}
+    assert sizes["reference"] > 0 and sizes["own past"] > 0
+    with torch.no_grad():
+        model.mixer.scale.mul_(1e-6)  # now forecasts are far from one another
+    assert "outvoted" in assert_adds_up(model, later)
+
+
+def test_another_future_of_a_known_input_changes_its_part_alone() -> None:
+    model, (x, y) = build(Config(), SEASONS), example_windows(SEASONS, 500)
+    for start in range(0, 480, 60):
+        model.update(x.rows(slice(start, start + 60)), y[start : start + 60])
+    assert isinstance(model, DirectLinear) and SEASONS.context is not None
+    steps, each = [entry.name for entry in SEASONS.context.steps], SEASONS.context.per_step
+    first = len(SEASONS.context.window) + steps.index("at(k)")
+    places = [first + h * each for h in range(SEASONS.horizon)]
+    x = x.rows(slice(480, 500))
+    assert x.context is not None
+    context = x.context.clone()
+    context[:, places] += 1.0
+    one, two = model.parts(x), model.parts(x._replace(context=context))
+    assert {label for label in one if not torch.equal(one[label], two[label])} == {"known k"}
+
+
+def assert_adds_up(model: DirectLinear | Ensemble, x: Inputs) -> dict[str, Tensor]:
+    before, parts = model.predict(x).mean, model.parts(x)
+    assert torch.equal(model.predict(x).mean, before)
+    total = torch.stack(list(parts.values())).sum(0)
+    assert torch.allclose(total, before, rtol=1e-9, atol=1e-9 * float(before.abs().max()))
+    return parts
 
 
 def test_sums_are_a_ridge_regression_with_forgetting() -> None:

@@ -239,6 +239,34 @@ def test_the_posterior_of_a_stream_is_that_of_its_next_steps() -> None:
         fitted.posterior()
 
 
+@pytest.mark.parametrize(("model", "series"), [("linear", ()), ("auto", ("a", "b"))])
+def test_contributions_add_up_to_the_forecast(model: str, series: tuple[str, ...]) -> None:
+    data = frame_of(403, series)
+    streams = max(len(series), 1)
+    options = {"experts": "linear,persistence,seasonal_naive"} if model == "auto" else None
+    fitted = forecaster(model=model, options=options).learn(data.head(400 * streams))
+    future = data.tail(3 * streams).drop("y")
+    found, own = fitted.contributions(future), fitted.forecast(future=future)
+    name = own.columns[3]
+    assert_frame_equal(found.select("unique_id", "ds", "cutoff"), own.select("unique_id", "ds", "cutoff"))
+    terms = found.drop("unique_id", "ds", "cutoff", "mean")
+    np.testing.assert_allclose(found["mean"], own[name], rtol=1e-12)
+    np.testing.assert_allclose(terms.sum_horizontal(), own[name], rtol=1e-10)
+    assert {"reference", "own past", "known k", "calendar"} <= set(terms.columns)
+    assert ("persistence" in terms.columns) == (model == "auto")
+    again = fitted.contributions(future)
+    assert_frame_equal(found, again)
+
+
+def test_contributions_are_refused_where_there_are_none() -> None:
+    data = frame_of(303)
+    future = future_of(data, 300)
+    with pytest.raises(UsageError, match="no sum"):
+        forecaster(model="svdgp").learn(data.head(300)).contributions(future)
+    with pytest.raises(UsageError, match="transform"):
+        forecaster(transform="log").learn(data.head(300)).contributions(future)
+
+
 def test_a_plot_shows_history_forecast_and_bands() -> None:
     import matplotlib
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from streamgp_pipelines.config import ReportConfig
 from streamgp_pipelines.describe import describe_table
@@ -130,10 +131,28 @@ def test_gaps_and_quarantine_are_those_that_describe_counts(run: Trained, page: 
     assert sum(rows) == about["rows"]
 
 
+def test_a_checkpoint_alone_shows_its_newest_forecasts(run: Trained, scored: pl.DataFrame, tmp_path: Path) -> None:
+    """As issued, every third row, so that each value has one forecast; up to the newest truth."""
+    plain = trained_without(run, tmp_path)
+    found = report(ReportConfig.read({"checkpoint": plain, "output": tmp_path / "r.html"}))
+    assert "Forecasts" in found.sections
+    keys = ["unique_id", "ds", "cutoff"]
+    for panel in figure((tmp_path / "r.html").read_text(), "Forecast beside")["fan"]["panels"]:
+        own = scored.filter(unique_id=panel["name"])
+        last = panel["views"][-1]
+        assert datetime.fromisoformat(last["t"][-1]) >= own["ds"].max() - timedelta(hours=2)
+        assert len(set(last["t"])) == len(last["t"]) >= 24
+    newest = open_run(plain)
+    kept = newest.newest.frame("windows", newest.learner.windows.names, newest.naming)
+    assert kept.unique(["unique_id", "ds"]).height == kept.height == 2 * 28 * 24
+    same = kept.select(keys).join(scored, on=keys, how="inner", validate="1:1")
+    assert_frame_equal(kept, same.select(kept.columns), check_row_order=False, check_exact=True)
+
+
 def test_what_is_not_known_is_named_with_its_remedy(run: Trained, tmp_path: Path) -> None:
     plain = trained_without(run, tmp_path)
     found = report(ReportConfig.read({"checkpoint": plain, "output": tmp_path / "r.html"}))
-    assert "Forecasts" not in found.sections and "Scores" in found.sections
+    assert "Scores" in found.sections
     assert any("--predictions" in line for line in found.missing)
     titles = [one["title"] for one in drawn((tmp_path / "r.html").read_text())]
     assert "Coverage by step" in titles and not any(name.startswith("PIT") for name in titles)

@@ -95,7 +95,7 @@ def test_the_answers_about_the_service(client: Any) -> None:
     assert scores["scored"] > 0 and set(scores["coverage"]) == {"80", "95"}
     document = client.get("/openapi.json").json()
     assert set(document["paths"]) == {
-        "/rows", "/forecast", "/history", "/scores", "/alarms", "/models", "/health", "/ready", "/metrics",
+        "/rows", "/forecast", "/history", "/scored", "/scores", "/alarms", "/models", "/health", "/ready", "/metrics",
     }  # fmt: skip
     example = document["paths"]["/rows"]["post"]["requestBody"]["content"]["application/json"]["examples"]["plain"]
     assert set(example["value"]["rows"][0]) == {"t", "y", "x", "k"}
@@ -249,6 +249,28 @@ def test_alarms_are_answered_and_passed_on(home: Path) -> None:
     told = json.loads((home / "told").read_text())  # of the last message
     assert told["source"] == "serve" and 500.0 in [one["y"] for one in told["alarms"]]
 
+    with client_of(home, "watched") as client:  # an alarm outlives a restart
+        assert [one["ds"] for one in raised(client)] == [rows[1]["t"]]
+
+
+def test_scored_forecasts_are_those_that_were_issued(home: Path) -> None:
+    """One of each value up to the newest, also of rows behind the last full micro-batch: those of --predictions."""
+    with client_of(home) as client:
+        assert client.post("/rows", json=as_objects(new_rows(9))).json()["accepted"] == 9
+        wait_for(lambda: client.get("/models").json()[0]["learned_rows"] == ROWS + 9)
+        found = client.get("/scored?rows=100").json()
+        newest = [row["ds"] for row in client.get("/history?rows=4").json()["history"]]
+    times = [row["ds"] for row in found["scored"]]
+    assert len(times) == len(set(times)) == 100 and times == sorted(times) and times[-1] in newest
+    run(home / "table", home / "again", predictions=home / "scored.parquet", **LINE)
+    issued = pl.read_parquet(home / "scored.parquet")
+    text = pl.col("ds", "cutoff").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+    own = pl.DataFrame(found["scored"]).join(
+        issued.with_columns(text), on=["ds", "cutoff"], how="left", suffix="_issued"
+    )
+    for name in ("y", "linear", "linear-lo-80", "linear-hi-95"):
+        assert own[f"{name}_issued"].to_list() == own[name].to_list()
+
 
 def raised(client: Any) -> list[Any]:
     return [one for one in client.get("/alarms").json()["alarms"] if one["y"] == 500.0]
@@ -271,7 +293,7 @@ def test_the_name_is_asked_for_where_there_are_several(home: Path) -> None:
 
 def test_a_token_is_needed_for_all_data(home: Path) -> None:
     with client_of(home, token=TOKEN, host="0.0.0.0") as client:
-        for path in ("/forecast", "/history", "/scores", "/models", "/metrics", "/openapi.json", "/nothing"):
+        for path in ("/forecast", "/history", "/scored", "/scores", "/models", "/metrics", "/openapi.json", "/nothing"):
             assert client.get(path).status_code == 401
             assert client.get(path, headers={"Authorization": f"Bearer {TOKEN}x"}).status_code == 401
         assert client.post("/rows", json=[]).status_code == 401

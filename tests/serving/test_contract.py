@@ -28,13 +28,14 @@ OPERATIONS = [
     "GET /forecast",
     "POST /forecast",
     "GET /history",
+    "GET /scored",
     "GET /scores",
     "GET /alarms",
     "GET /models",
 ]
 OPERATIONS += ["GET /health", "GET /ready", "GET /metrics"]
 ASKED = [(operation, GenerationMode.POSITIVE) for operation in OPERATIONS]
-ASKED += [(operation, GenerationMode.NEGATIVE) for operation in OPERATIONS[:5]]  # the others can be asked one way only
+ASKED += [(operation, GenerationMode.NEGATIVE) for operation in OPERATIONS[:6]]  # the others can be asked one way only
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 

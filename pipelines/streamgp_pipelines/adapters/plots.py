@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamgp.errors import UsageError
 from streamgp.forecasting.outcomes import wilson
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import Formatter
 
     from streamgp_pipelines.forecasting.results import Forecast
     from streamgp_pipelines.moments import Moments
@@ -80,14 +82,14 @@ def plot_forecast(
             after = _only(truth, keys, panel).sort("ds")
             axes.plot(after["ds"].to_list(), after["y"].to_list(), color=_INK, lw=1.2, ls=":", label="what happened")
         name = " · ".join(dict.fromkeys(str(part) for part in panel))
-        axes.set_title(name, loc="left", fontsize=10)
+        if name != target:
+            axes.set_title(name, loc="left", fontsize=10, pad=6 if index else 24)
         axes.set_ylabel(axis_label(target or _named(keys, panel), unit))
         if moments is not None and index == len(shown) - 1:
             axes.set_xlabel(moments.label)
         tidy(axes)
         if index == 0:
-            axes.legend(loc="upper left", fontsize=8, frameon=False, ncols=3 + len(levels))
-            axes.set_ylim(top=axes.get_ylim()[1] + 0.15 * (axes.get_ylim()[1] - axes.get_ylim()[0]))
+            legend_above(axes)
     left_out = f" (the first {PANELS} of {len(panels)} series)" if len(panels) > PANELS else ""
     steps = _steps(forecast, [*keys, "cutoff"] if "cutoff" in forecast.columns else keys)
     beside = " beside what happened" if truth is not None else ""
@@ -127,9 +129,60 @@ def draw_panel(found: Forecast, series: str | None = None, target: str | None = 
     _draw_forecast(axes, forecast.sort("ds"), history.sort("ds"), found.model, levels, found.binary)
     axes.set_ylabel(axis_label(target or found.target, found.unit))
     axes.set_xlabel(found.moments.label)
-    axes.legend(loc="upper left", fontsize=8, frameon=False, ncols=3 + len(levels))
+    legend_above(axes)
     tidy(axes)
     return axes
+
+
+def plot_alarms(
+    judged: pl.DataFrame,
+    path: Path,
+    *,
+    model: str,
+    level: float,
+    moments: Moments,
+    target: str = "",
+    unit: str = "",
+) -> Path:
+    """Draw the newest values, their bands one step ahead and the rows that raised an alarm, by kind.
+
+    Args:
+        judged: unique_id, ds, [target,] y, the bands and `alarm`, by series and time.
+        path: file to write.
+        model: prefix of the columns. level: of the band that is drawn, in percent.
+        moments: how times are written.
+        target, unit: of the values, for the axis; the panel's own where there are several.
+    """
+    keys = [key for key in ("unique_id", "target") if key in judged.columns]
+    panels = judged.select(keys).unique(maintain_order=True).rows()
+    shown, drawn = panels[:PANELS], _on_axis(judged, moments)
+    figure = figure_of(9.0, 1.2 + 2.9 * len(shown))
+    for index, panel in enumerate(shown):
+        axes = figure.add_subplot(len(shown), 1, index + 1)
+        own = _only(drawn, keys, panel).sort("ds")
+        times, y = own["ds"].to_list(), own["y"].to_list()
+        low, high = (own[f"{model}-{side}-{level:g}"].to_list() for side in ("lo", "hi"))
+        axes.fill_between(times, low, high, color=_BAND, alpha=0.35, lw=0, label=f"{level:g} %, one step ahead")
+        axes.plot(times, y, color=_INK, lw=1.1, label="value")
+        for kind, (marker, colour) in _ALARMS.items():
+            hit = [at for at, text in enumerate(own["alarm"]) if text is not None and kind in text.split("+")]
+            places = [times[at] for at in hit], [y[at] for at in hit]
+            style: dict[str, Any] = {"ls": "", "marker": marker, "ms": 9, "mew": 2, "mfc": "none", "mec": colour}
+            axes.plot(*places, **style, label=f"{kind} ({len(hit)})")
+        name = " · ".join(dict.fromkeys(str(part) for part in panel))
+        if name != target:
+            axes.set_title(name, loc="left", fontsize=10, pad=24)
+        axes.set_ylabel(axis_label(target or _named(keys, panel), unit))
+        if index == len(shown) - 1:
+            axes.set_xlabel(moments.label)
+        tidy(axes)
+        legend_above(axes)
+    figure.suptitle(f"Alarms of the newest {judged.height // len(panels):,} rows", x=0.01, ha="left", fontsize=11)
+    return save(figure, path)
+
+
+_ALARMS = {"anomaly": ("x", "#b03a48"), "change": ("D", "#c8641a"), "stuck": ("s", "#8a4fa3")}
+"""Marker and colour of each kind."""
 
 
 def plot_curves(
@@ -154,10 +207,10 @@ def plot_curves(
             axes.axhline(nominal[name], color=colour, lw=0.9, ls="--")
     axes.set_xlabel("rows seen")
     axes.set_ylabel(ylabel)
-    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_title(title, loc="left", fontsize=11, pad=24)
     tidy(axes)
     if curves:
-        axes.legend(fontsize=8, frameon=False)
+        legend_above(axes)
     return save(figure, path)
 
 
@@ -179,11 +232,11 @@ def plot_steps(
         axes.plot(range(1, len(values) + 1), values, color=colour, lw=1.5, marker=marker, ms=3, label=name)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_title(title, loc="left", fontsize=11, pad=24)
     axes.set_ylim(bottom=bottom)
     tidy(axes)
     if steps:
-        axes.legend(fontsize=8, frameon=False)
+        legend_above(axes)
     return save(figure, path)
 
 
@@ -214,9 +267,9 @@ def plot_reliability(bins: Mapping[str, Sequence[Mapping[str, float]]], path: Pa
     axes.set_ylim(0, 1)
     axes.set_xlabel("probability of 1 as forecast")
     axes.set_ylabel("share of ones")
-    axes.set_title("Reliability", loc="left", fontsize=11)
+    axes.set_title("Reliability", loc="left", fontsize=11, pad=24)
     tidy(axes)
-    axes.legend(fontsize=8, frameon=False)
+    legend_above(axes)
     return save(figure, path)
 
 
@@ -299,16 +352,63 @@ def figure_of(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained", dpi=110)
 
 
+def legend_above(axes: Axes) -> None:
+    """The legend between the title and the axes, where it covers nothing; no more than six names in a line."""
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0.2, fontsize=8, frameon=False, ncols=6)
+
+
 def tidy(axes: Axes) -> None:
-    """Leave out the lines that say nothing, and draw a light grid."""
+    """Leave out the lines that say nothing, draw a light grid, and write numbers and dates as people read them."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", lw=0.4, color="#d5d8dc")
     axes.set_axisbelow(True)
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.ticker import ScalarFormatter
 
-    locator = axes.xaxis.get_major_locator()
-    if isinstance(locator, AutoDateLocator):  # the axis holds times
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    for axis in (axes.xaxis, axes.yaxis):
+        if isinstance(axis.get_major_formatter(), ScalarFormatter):
+            axis.set_major_formatter(_thousands())
+    if isinstance(axes.xaxis.get_major_locator(), AutoDateLocator):  # the axis holds times
+        locator = AutoDateLocator(minticks=3, maxticks=9)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, **_DATES))
+
+
+_DATES: dict[str, Any] = {
+    "formats": ["%Y", "%b %Y", "%-d %b", "%H:%M", "%H:%M", "%S.%f"],
+    "zero_formats": ["", "%b %Y", "%-d %b", "%-d %b", "%H:%M", "%H:%M"],
+    "offset_formats": ["", "", "%Y", "%-d %b %Y", "%-d %b %Y", "%-d %b %Y, %H:%M"],
+}
+"""How ticks at years, months, days, hours, minutes and seconds are written, and what stands at the end of the axis."""
+
+
+def labels(ticks: Sequence[float]) -> list[str]:
+    """Numbers at ticks, thousands apart, with the decimals that tell them apart.
+
+    Example:
+        >>> labels([0, 5000, 10_000]), labels([-0.5, 0.0, 0.5]), labels([0, 2e-7]), labels([1e15, 2e15])
+        (['0', '5,000', '10,000'], ['-0.5', '0.0', '0.5'], ['0', '2e-07'], ['1e+15', '2e+15'])
+    """
+    largest = max((abs(tick) for tick in ticks), default=0.0)
+    apart = min((high - low for low, high in pairwise(sorted(set(ticks)))), default=largest or 1.0)
+    digits = next((few for few in range(7) if abs(round(apart, few) - apart) < 1e-3 * apart), 7)
+    if digits == 7 or largest >= 1e12:
+        return [f"{tick:g}" for tick in ticks]
+    return [f"{tick:z,.{digits}f}" for tick in ticks]
+
+
+def _thousands() -> Formatter:
+    """A formatter of `labels`."""
+    from matplotlib.ticker import FuncFormatter
+
+    class Thousands(FuncFormatter):
+        def __init__(self) -> None:
+            super().__init__(lambda value, _: labels([value])[0])
+
+        def format_ticks(self, values: Sequence[float]) -> list[str]:
+            return labels([float(value) for value in values])
+
+    return Thousands()
 
 
 def save(figure: Figure, path: Path) -> Path:

@@ -14,6 +14,7 @@ from streamgp_pipelines.adapters.plots import (
     SUFFIXES,
     Curve,
     axis_label,
+    plot_alarms,
     plot_curves,
     plot_forecast,
     plot_reliability,
@@ -27,13 +28,19 @@ if TYPE_CHECKING:
 
     from streamgp_pipelines.forecasting.results import Forecast
     from streamgp_pipelines.learning.curves import Curves
-    from streamgp_pipelines.training.outlook import Outlook
+    from streamgp_pipelines.training.outlook import NewestAlarms, Outlook
 
 FORECASTS = (*SUFFIXES, page.SUFFIX)
 """Suffixes of the file of a forecast."""
 
 
-def draw_run(curves: Curves, summary: dict[str, Any], outlook: Outlook | None, folder: Path) -> None:
+def draw_run(
+    curves: Curves,
+    summary: dict[str, Any],
+    outlook: Outlook | None,
+    folder: Path,
+    judged: NewestAlarms | None = None,
+) -> None:
     """Draw what a run has seen into a directory, one file a picture; what was never scored is not drawn.
 
     Args:
@@ -41,6 +48,7 @@ def draw_run(curves: Curves, summary: dict[str, Any], outlook: Outlook | None, f
         summary: what `train` returns.
         outlook: the forecast at the run's end; None where there is none.
         folder: existing directory.
+        judged: its newest values and their alarms; None where it judges none.
     """
     binary = "log_loss" in summary
     target = "+".join(summary.get("target") or [])
@@ -86,6 +94,11 @@ def draw_run(curves: Curves, summary: dict[str, Any], outlook: Outlook | None, f
             plot_steps(known, path, title=title, ylabel="share of truths inside", xlabel=label, bottom=bottom)
     if outlook is not None:
         draw_forecast(outlook.forecast, folder / "forecast.png", outlook.truth)
+    if judged is not None:
+        path = folder / "alarms.png"
+        unit = summary.get("unit") or ""
+        plot_alarms(judged.frame, path, model=judged.model, level=judged.level, moments=judged.moments,
+                    target=target if len(summary.get("target") or []) == 1 else "", unit=unit)  # fmt: skip
     if summary.get("reliability"):
         parts = {name: part["reliability"] for name, part in (summary.get("targets") or {}).items()}
         plot_reliability(parts or {"forecasts": summary["reliability"]}, folder / "reliability.png")

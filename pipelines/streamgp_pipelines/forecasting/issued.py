@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 import torch
 
-from streamgp.base import FLOAT, Due, Simulates
+from streamgp.base import FLOAT, Decomposes, Due, Simulates
+from streamgp.errors import UsageError
 from streamgp.forecasting.calibration import Calibration
 from streamgp.windows.windows import Asks, Windows
 from streamgp_pipelines.learning.frames import Naming
@@ -69,6 +70,33 @@ def drawn(learner: Learner, asks: Asks, naming: Naming, samples: int, seed: int)
     columns = {"mean": due.predictive.mean[:, 0], "std_latent": latent.sqrt(), "std_noise": noise.sqrt()}
     columns |= {f"sample_{at}": draw for at, draw in enumerate(draws, 1)}
     return found.select(keys).with_columns(pl.Series(name, values.numpy()) for name, values in columns.items())
+
+
+def contributions(learner: Learner, asks: Asks, naming: Naming) -> pl.DataFrame:
+    """The terms of the model's mean of N questions, in target units.
+
+    Returns:
+        unique_id, ds, cutoff, [target,] mean, and a column a term; N · T rows.
+
+    Raises:
+        UsageError: the mean of this model is no sum of terms, or the model learns a transform of the target.
+    """
+    spec, model = learner.windows.spec, learner.model
+    if not isinstance(model, Decomposes):
+        raise UsageError(
+            f"the mean of {learner.recipe.model} is no sum over what it looks at",
+            hint="use the default, or linear, with a season",
+        )
+    if spec.transforms:
+        raise UsageError("a model of a transform has no terms in units of the target", hint="leave transform out")
+    found = frame(as_pairs(learner, asks, naming.calibration), learner.windows.names, naming, learner.windows.shape)
+    keys = [name for name in ("unique_id", "ds", "cutoff", "target") if name in found.columns]
+    x = asks.x.to(learner.device)
+    with torch.no_grad():
+        columns = {"mean": model.predict(x).mean} | model.parts(x)
+    return found.select(keys).with_columns(
+        pl.Series(name, values.cpu().flatten().numpy()) for name, values in columns.items()
+    )
 
 
 def history(windows: Windows, naming: Naming) -> pl.DataFrame:

@@ -180,7 +180,7 @@ def framed(found: Pairs, names: Sequence[str], naming: Naming, shape: Shape) -> 
     columns |= assembled(found.mean, found.quantiles, found.raw, deviations, naming)
     if naming.alarms:
         p = pl.Series([] if found.tail is None else found.tail.numpy(), dtype=pl.Float64).fill_nan(None)
-        words = pl.Series(_WORDS, dtype=pl.String).gather([] if found.alarm is None else found.alarm.numpy())
+        words = pl.Series(WORDS, dtype=pl.String).gather([] if found.alarm is None else found.alarm.numpy())
         columns |= {f"{naming.model}-p": p, f"{naming.model}-alarm": words}
     return pl.DataFrame(columns)
 
@@ -198,7 +198,7 @@ def alarms_of(due: Due, names: Sequence[str], naming: Naming, shape: Shape) -> p
     return found.select(*keys, *(pl.col(name).alias(short) for name, short in own.items()))
 
 
-_WORDS = [None, *("+".join(kind for at, kind in enumerate(KINDS) if bits >> at & 1) for bits in range(1, 8))]
+WORDS = [None, *("+".join(kind for at, kind in enumerate(KINDS) if bits >> at & 1) for bits in range(1, 8))]
 """The alarms of a row, by its bits."""
 
 

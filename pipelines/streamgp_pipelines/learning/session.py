@@ -35,6 +35,7 @@ from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.making import learner_of
+from streamgp_pipelines.learning.newest import PART, NewestScored
 from streamgp_pipelines.learning.recipe import Recipe, Schedule
 from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
 from streamgp_pipelines.learning.rollout import simulators
@@ -110,6 +111,7 @@ class Session:
         saved_tail: rows behind them that the newest checkpoint holds too.
         fitted: in batch training: the model has said that more epochs would change nothing.
         survey: of the table when it was opened; None where a service goes on.
+        newest: scored forecasts.
     """
 
     config: TrainConfig
@@ -125,6 +127,10 @@ class Session:
     fitted: bool = False
     warnings: list[str] = field(default_factory=list)
     survey: Survey | None = None
+    newest: NewestScored = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.newest = NewestScored(self.learner.windows.shape, self.learner.calibration)
 
     @property
     def learned(self) -> bool:
@@ -141,7 +147,7 @@ class Session:
             rows: how many rows the checkpoint stands for, where it is not those that the learner has seen.
         """
         about = manifest(self.learner, self.table, self.options, self.offset) | {"fitted": self.fitted}
-        parts = self.learner.parts() | {"curves": self.curves, "tail": Tail(tail)}
+        parts = self.learner.parts() | {"curves": self.curves, "tail": Tail(tail), PART: self.newest}
         rows = self.learner.rows if rows is None else rows
         if self.config.durable:
             self.table.sync()
@@ -340,6 +346,7 @@ def go_on(session: Session, saved: checkpoint.Saved) -> None:
     learner, tail = session.learner, Tail()
     check_table(saved, session.table)
     saved.restore(learner.parts() | {"curves": session.curves, "tail": tail})
+    session.newest = NewestScored.of(saved, learner.windows.shape, learner.calibration)
     if isinstance(learner, Buckets):
         with checkpoint.fitting(f"the shards of {saved.path}"):
             learner.load(saved.shards)

@@ -25,11 +25,13 @@ from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import HeldOut, asked, held_out
 from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.newest import NewestScored
 from streamgp_pipelines.learning.predictions import frame, kept
 from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
 from streamgp_pipelines.learning.session import check_table
 from streamgp_pipelines.learning.survey import Survey
 from streamgp_pipelines.moments import Moments
+from streamgp_pipelines.reporting.alarmed import alarm_section
 from streamgp_pipelines.reporting.fans import fan, stamps
 from streamgp_pipelines.reporting.figures import Line, lines
 from streamgp_pipelines.reporting.page import Figure, HtmlTable, Page, Section
@@ -61,6 +63,7 @@ class Run:
         learner: in the state of the checkpoint, with the scores of the rows behind its last full micro-batch too.
         curves: of its scores over the rows.
         scored: every scored forecast; None where the run keeps none.
+        newest: scored forecasts, one of each value.
         table: that it has read; None where it is not at hand.
         notes: what the reader should know.
     """
@@ -69,6 +72,7 @@ class Run:
     learner: Learner
     curves: Curves
     scored: pl.LazyFrame | None
+    newest: NewestScored
     table: Stored | None
     notes: tuple[str, ...]
 
@@ -86,6 +90,11 @@ class Run:
     def model(self) -> str:
         """Its model, and the prefix of its columns."""
         return self.learner.recipe.model
+
+    @property
+    def naming(self) -> Naming:
+        """Of the columns of its forecasts."""
+        return Naming(self.model, self.learner.calibration, self.moments)
 
     @property
     def online(self) -> bool:
@@ -128,6 +137,7 @@ def open_run(directory: Path, table: str | Path | None = None, strict: bool = Fa
         ahead, last = learner.preview(tail)
     elif learner.windows.spec.known and learner.windows.spec.lags:
         notes.append("Without its table the scores of the last rows are not known, and are not in this page.")
+    newest = NewestScored.of(saved, learner.windows.shape, learner.calibration).ahead(last)
     parts = [pl.scan_parquet(part) for part in kept(saved.path.parent, saved.rows)]
     frames = [frame(due, ahead.windows.names, naming, ahead.windows.shape).lazy() for due in last]
     scored = pl.concat([*parts, *frames], how="diagonal_relaxed") if parts else None
@@ -137,7 +147,7 @@ def open_run(directory: Path, table: str | Path | None = None, strict: bool = Fa
             notes.append(f"{found:,} of {wanted:,} scored forecasts were kept: the others came without --predictions.")
         scored = scored if found else None
     notes += [*learner.model.warnings(), *ahead.counts.warnings()]
-    return Run(about, ahead, curves, scored, stored, tuple(notes))
+    return Run(about, ahead, curves, scored, newest, stored, tuple(notes))
 
 
 _HELD = ("test_column", "test_tail", "test_blocks")
@@ -172,11 +182,24 @@ def run_page(run: Run) -> Page:
     times = None if run.table is None else read_times(run.table, spec)
     at, x = _axis(run, times)
     sections = [Section("Scores", _scores(scores, spec), _about_scores(run, scores))]
-    if run.scored is None:
-        missing.append("Forecasts beside what happened, PIT, residuals: train with --predictions FILE.")
-    else:
-        fans = fan({run.model: run.scored}, {run.model: run.model}, levels, moments, y, binary)
-        sections.append(Section("Forecasts", [fans]))
+    scored = run.scored
+    if scored is None:
+        newest = run.newest.frame("windows", run.learner.windows.names, run.naming)
+        scored = newest.lazy() if newest.height else None
+        missing.append("PIT, residuals, every forecast beside what happened: train with --predictions FILE.")
+    if scored is not None:
+        fans = fan({run.model: scored}, {run.model: run.model}, levels, moments, y, binary)
+        steps = f"one every {spec.horizon} rows" if spec.horizon > 1 else "one of each row"
+        note = f"The newest forecasts of the run, {steps}, which its checkpoint keeps." if run.scored is None else ""
+        sections.append(Section("Forecasts", [fans], note))
+    if run.learner.alarms is not None and levels:
+        names = run.learner.windows.names
+        judged, raised = (run.newest.frame(kind, names, run.naming) for kind in ("judged", "raised"))
+        counts = run.learner.alarms.summary()
+        if judged.height:
+            sections.append(alarm_section(judged, raised, counts, run.model, levels[-1], moments, y))
+    elif not binary:
+        missing.append("Alarms: train --online with --alarm-rate RATE.")
     over = _over_time(run, at, x, y, levels, binary)
     if over:
         sections.append(Section("Over time", over, "Each point is of the rows since the one before."))

@@ -28,6 +28,7 @@ from streamgp_pipelines.learning.checkpointing import manifest, match_machine, p
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.newest import NewestScored
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import Columns, Session, check_table
 from streamgp_pipelines.moments import Moments
@@ -89,6 +90,7 @@ def resume(
     source = Columns(table, columns_read(spec), config.batch, hold=True)
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
     saved.restore({"curves": session.curves})
+    session.newest = NewestScored.of(saved, learner.windows.shape, learner.calibration)
     session.offset, session.fitted = about["offset"], bool(about["fitted"])
     session.saved_rows, session.saved_tail = saved.rows, 0 if tail is None else tail.num_rows
     return session
@@ -156,17 +158,17 @@ class Host(OnlineRun):
         return float(windows.newest().every.max(initial=0)) / 1e9 * (windows.spec.horizon if windows.spec.known else 1)
 
     def alarms(self) -> bytes:
-        """The newest alarms since the service was started, as JSON.
+        """The newest alarms that the state which is shown has raised, as JSON.
 
         Raises:
             StateError: the checkpoint raises none.
         """
         alarms = self.session.learner.alarms
-        if self.bell is None or alarms is None:
+        if alarms is None or self.view is None:
             raise StateError(f"checkpoint {self.name} raises no alarms", hint="train it with --alarm-rate 0.001")
         rate = self.session.learner.alarm_rate
         state = {"name": self.name, "rows": self.rows, "rate": rate, "counts": alarms.summary()}
-        return to_json(state | {"alarms": self.bell.newest}, inf_nan_mode="null")
+        return to_json(state | {"alarms": self.view.alarms().to_dicts()}, inf_nan_mode="null")
 
     def keep_future(self, future: tuple[int, pa.Table]) -> None:
         """Use known inputs from now on, after a restart as well, unless later ones were given meanwhile.
@@ -221,12 +223,13 @@ class Host(OnlineRun):
     def _show(self) -> None:
         began = time.monotonic()
         session, tail = self.session, self.tail
+        learned = session.learner.warmup.done_at is not None
+        newest = session.newest.ahead(session.learner.preview(tail)[1] if learned else [])
         learner = copy_of(session.learner)
         about = manifest(learner, session.table, session.options, session.offset)
         saved = Saved(session.config.checkpoint, learner.rows, about | {"fitted": False}, {}, {})
-        self.view = LearnerView(
-            forecasting.Forecaster(saved, learner, tail), self.name, learner.rows + self._tail_rows()
-        )
+        forecaster = forecasting.Forecaster(saved, learner, tail)
+        self.view = LearnerView(forecaster, self.name, learner.rows + self._tail_rows(), newest)
         give_back()
         self.shown_at = time.monotonic()
         self._cost = self.shown_at - began

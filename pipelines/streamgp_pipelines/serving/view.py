@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from streamgp.errors import StateError, StreamgpError, UsageError
 from streamgp_pipelines.forecasting.forecast import Forecaster
 from streamgp_pipelines.forecasting.future import as_future
+from streamgp_pipelines.learning.newest import NewestScored
 from streamgp_pipelines.learning.whole import NoNewestWindow
 from streamgp_pipelines.training.summary import flat
 
@@ -31,10 +32,12 @@ class LearnerView:
         forecaster: of the copy.
         name: of the checkpoint.
         rows: that it has learned.
+        newest: scored forecasts, up to its last row.
     """
 
-    def __init__(self, forecaster: Forecaster, name: str, rows: int) -> None:
+    def __init__(self, forecaster: Forecaster, name: str, rows: int, newest: NewestScored) -> None:
         self.name, self.rows = name, rows
+        self._newest_scored = newest
         self._forecaster, self._lock = forecaster, Lock()
         self._kept: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
         self._figures: dict[str, float] | None = None
@@ -126,6 +129,27 @@ class LearnerView:
             return write(newest, form, {"name": self.name, "rows": self.rows}, "history")
 
         return self._once(("history", form, rows), make)
+
+    def scored(self, form: Format, rows: int) -> bytes:
+        """The newest scored forecasts of the first series, one of each value."""
+
+        def make() -> bytes:
+            naming = self._forecaster.naming()
+            found = self._newest_scored.frame("windows", self._forecaster.learner.windows.names, naming)
+            keys = [name for name in ("unique_id", "target") if name in found.columns]
+            newest = found.filter(pl.int_range(pl.len(), 0, -1).over(keys) <= rows)
+            heading = {"name": self.name, "model": naming.model, "rows": self.rows, "levels": naming.levels}
+            return write(newest, form, heading, "scored")
+
+        return self._once(("scored", form, rows), make)
+
+    def alarms(self) -> pl.DataFrame:
+        """The newest rows that raised an alarm: unique_id, ds, [target,] y, forecast, p, alarm."""
+        naming = self._forecaster.naming()
+        with self._lock:
+            found = self._newest_scored.frame("raised", self._forecaster.learner.windows.names, naming)
+        keys = [name for name in ("unique_id", "ds", "target", "y") if name in found.columns]
+        return found.select(*keys, pl.col(naming.model).alias("forecast"), "p", "alarm")
 
     def figures(self) -> dict[str, float]:
         """Scores of everything so far as flat figures, such as rmse and coverage_95."""

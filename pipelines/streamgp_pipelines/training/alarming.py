@@ -19,9 +19,6 @@ from streamgp_pipelines.notify import notify
 MOST = 100
 """Newest alarms in one message; it says how many there were."""
 
-KEPT = 1000
-"""Alarms that are kept for those who ask."""
-
 RAISED = "raised.json"
 """In the checkpoint directory: rows behind the last full micro-batch whose alarms were passed on already."""
 
@@ -35,14 +32,10 @@ class Bell:
     Args:
         session: of a run that judges its rows.
         source: what the messages say they are from.
-
-    Attributes:
-        newest: alarms that were passed on since the run was opened, at most KEPT.
     """
 
     def __init__(self, session: Session, source: str = "train") -> None:
         self.session, self.source = session, source
-        self.newest: tuple[dict[str, Any], ...] = ()
         self.frames: list[pl.DataFrame] = []
         self.raised: set[tuple[str, ...]] = set()
         self._path = session.config.checkpoint / RAISED
@@ -63,7 +56,7 @@ class Bell:
         keys = {key(row) for part in newest for row in part.iter_rows(named=True)}
         rows = [row for part in (*self.frames, *newest) for row in part.iter_rows(named=True)]
         new = [row for row in rows if key(row) not in self.raised]
-        self.frames, self.newest = [], (*self.newest, *new)[-KEPT:]
+        self.frames = []
         if new and session.config.on_alarm is not None:
             event: dict[str, Any] = {"source": self.source, "checkpoint": shown(session.config.checkpoint)}
             failed = notify(session.config.on_alarm, event | {"count": len(new), "alarms": new[-MOST:]})

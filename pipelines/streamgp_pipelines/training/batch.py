@@ -25,6 +25,7 @@ from streamgp.optim.shared_gradients import Sharing, here
 from streamgp_pipelines.learning.collect import collect, stretches
 from streamgp_pipelines.learning.heldout import HeldOut, asked, beside, held_out
 from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.newest import NewestScored
 from streamgp_pipelines.learning.predictions import Predictions, frame
 from streamgp_pipelines.learning.sampled import Sampled, UnsampledWindows, WithRest, sample
 from streamgp_pipelines.learning.session import Session
@@ -218,12 +219,14 @@ class BatchRun:
         again = learner.clock.predict > 0  # a finished run only repeats its scores, not its times
         clock = learner.clock.state()
         lap = -(-self.rows // CURVE_POINTS)
+        session.newest = NewestScored(learner.windows.shape, learner.calibration)
         if predictions is not None:
             predictions.resume(0)
         for rows, _, after in stretches(session.source, self.rows, session.config.batch):
             due = learner.observe(rows)
             self.recent = due if len(due.y) else self.recent
             session.offset = after
+            session.newest.add(due)
             if predictions is not None:
                 predictions.add(due, learner.windows.names)
             if learner.rows // lap > (learner.rows - rows.num_rows) // lap and learner.rows < self.rows:

@@ -168,6 +168,7 @@ class OnlineRun:
         windows = self.session.learner.windows
         if len(due.y) and (windows.spec.known or not windows.spec.lags):
             self._newest.append(due)
+        self.session.newest.add(due)
         for predictions in self.predictions:
             predictions.add(due, windows.names)
         if self.bell is not None:

@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from streamgp.base import Due
 from streamgp.errors import DataError, StateError
 from streamgp_pipelines.forecasting.forecast import Forecaster, load
 from streamgp_pipelines.forecasting.results import Forecast
+from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Session
+from streamgp_pipelines.moments import Moments
 
 STEPS = 96
 """Truths beside which forecasts are shown: a window that is longer is shown whole."""
@@ -25,6 +28,30 @@ class Outlook(NamedTuple):
 
     forecast: Forecast
     truth: pl.DataFrame | None
+
+
+class NewestAlarms(NamedTuple):
+    """The newest values of a run that judges them: frame `judged` of `NewestScored`, and how to read it."""
+
+    frame: pl.DataFrame
+    model: str
+    level: float
+    moments: Moments
+
+
+def judged(session: Session, ahead: Learner, last: Sequence[Due]) -> NewestAlarms | None:
+    """None where nothing is or was judged.
+
+    Args:
+        session: of a run at its end.
+        ahead: its learner, with the rows behind its last full micro-batch.
+        last: the scored forecasts behind its last full micro-batch.
+    """
+    naming = session.naming
+    if session.learner.alarms is None or not naming.levels:
+        return None
+    found = session.newest.ahead(last).frame("judged", ahead.windows.names, naming)
+    return NewestAlarms(found, naming.model, naming.levels[-1], naming.moments) if found.height else None
 
 
 def outlook(session: Session, scored: Sequence[pl.DataFrame]) -> Outlook | None:

@@ -36,7 +36,7 @@ from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.batch import BatchRun, SharedRows, check_samples, check_shares
 from streamgp_pipelines.training.online import OnlineRun
-from streamgp_pipelines.training.outlook import Outlook, outlook
+from streamgp_pipelines.training.outlook import NewestAlarms, Outlook, judged, outlook
 from streamgp_pipelines.training.summary import (
     alarm_metrics,
     late_metrics,
@@ -46,7 +46,7 @@ from streamgp_pipelines.training.summary import (
     summary,
 )
 
-Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path], None]
+Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path, NewestAlarms | None], None]
 """Draws a run's curves, scores and forecast into a directory."""
 Cluster: TypeAlias = Callable[[TrainConfig, Recipe, Since], Workers]
 """Makes the workers that the buckets of a fleet are dealt to."""
@@ -196,9 +196,11 @@ def _train(
         ahead, last = learner.preview(online.tail)
         shown = draw is not None or predictions is not None or alarms is not None
         scored = [_frame(session, ahead, due) for due in last] if shown else []
+        alarmed = judged(session, ahead, last) if draw is not None else None
         recent = online.recent
     else:
         batch = BatchRun(session, run, predictions, progress, sums)
+        alarmed = None
         (ahead, scored), recent = batch.run(), [] if batch.recent is None else [batch.recent]
     if predictions is not None and config.predictions is not None:
         written, wanted = predictions.assemble(config.predictions, scored), ahead.scores.scored
@@ -218,7 +220,7 @@ def _train(
     found = summary(session, ahead, run.run_id)
     progress(Progress("artifacts", 0, 1))
     newest = scored if draw is None else [*(_frame(session, ahead, due) for due in recent), *scored]
-    finish(session, ahead, run, found, newest, draw)
+    finish(session, ahead, run, found, newest, draw, alarmed)
     progress(Progress("artifacts", 1, 1))
     return found
 
@@ -248,6 +250,7 @@ def finish(
     found: dict[str, Json],
     newest: Sequence[pl.DataFrame],
     draw: Draw | None,
+    alarmed: NewestAlarms | None = None,
 ) -> None:
     """Final metrics, scores per step ahead, plots and the model that forecasts alone.
 
@@ -264,7 +267,7 @@ def finish(
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "summary.json").write_text(json.dumps(found, indent=1))
             if draw is not None:
-                draw(session.curves, found, outlook(session, newest), Path(folder))
+                draw(session.curves, found, outlook(session, newest), Path(folder), alarmed)
             for path in sorted(Path(folder).iterdir()):
                 run.artifact(path, "plots" if path.suffix == ".png" else "")
             run.flush()

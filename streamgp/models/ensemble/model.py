@@ -20,9 +20,11 @@ from torch import Tensor, nn
 from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.errors import UsageError
-from streamgp.mixing.mixer import Mixer, forgetting
+from streamgp.mixing.mixer import OUTVOTED, Mixer, forgetting
 from streamgp.models.ensemble.config import Mix
 from streamgp.models.ensemble.members import Few, Member, OnTop
+from streamgp.models.linear.columns import REFERENCE
+from streamgp.models.linear.direct import DirectLinear
 from streamgp.online.inputs import reporting, usable_rows
 from streamgp.online.panel import panel_of
 from streamgp.online.variance import random_walk_variance
@@ -82,6 +84,38 @@ class Ensemble(Declared, Model):
         means = self._means(self.experts, x)
         latent, noise = self.mixer.variances(means, random_walk_variance(x, self.shape))
         return Mixed(self.mixer.mean(means), latent, noise, means)
+
+    def parts(self, x: Inputs) -> dict[str, Tensor]:
+        """Those of the linear experts with their weights, and what each other expert adds to the reference of the first;
+        each expert's weighted forecast where there is no linear one that has parts."""
+        if self.panel is None:
+            return self._terms(x)
+        sizes = self.panel.sizes(x)
+        scale = self.panel.columns(sizes)
+        return {label: scale * value for label, value in self._terms(self.panel.divide(x, sizes)).items()}
+
+    def _terms(self, x: Inputs) -> dict[str, Tensor]:
+        means, found, start = self._means(self.experts, x), dict[str, Tensor](), 0
+        models = [member.model for member in self.experts if isinstance(member.model, DirectLinear)]
+        looks = {model: model.regression.look(x) for model in models}
+        base = looks[models[0]].base if models else None
+        for member in self.experts:
+            own = slice(start, start + member.count)
+            start += member.count
+            weights = self.mixer.weights[:, own]  # (T, count)
+            if isinstance(member.model, DirectLinear):
+                terms = member.model.regression.parts(looks[member.model], weights)
+            elif base is None:
+                terms = {member.name: torch.einsum("knt,tk->nt", means[own], weights)}
+            else:
+                terms = {
+                    REFERENCE: base * weights.sum(1),
+                    member.name: torch.einsum("knt,tk->nt", means[own] - base, weights),
+                }
+            for label, value in terms.items():
+                found[label] = found[label] + value if label in found else value
+        outvoted = self.mixer.outvoted(means).sum(0)
+        return found | ({OUTVOTED: outvoted} if bool(outvoted.any()) else {})
 
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         """Learn N windows: the mixer from what was issued, then every expert."""

@@ -35,6 +35,10 @@ DAYS = 14
 """Short seasons in the long one at most, for each to have its own column: the days of a week."""
 
 
+REFERENCE, PAST, CALENDAR, CONSTANT = "reference", "own past", "calendar", "constant"
+"""What a forecast departs from, and what columns are of, beside `known NAME`, `input NAME` and other targets."""
+
+
 class Known(NamedTuple):
     """What is known of a known input, from the first rows.
 
@@ -57,11 +61,17 @@ class Known(NamedTuple):
 
 
 class ColumnBlock:
-    """Columns as they are made, with their penalties."""
+    """Columns as they are made, with their penalties and what they are of.
+
+    Attributes:
+        label: of the columns that are added next.
+    """
 
     def __init__(self) -> None:
         self.columns: list[Tensor] = []
         self.penalties: list[float] = []
+        self.labels: list[str] = []
+        self.label = PAST
 
     def add(self, penalty: float, *columns: Tensor) -> None:
         """(H, N) or (H, N, c) each; 1 in the place of H where every step has the same."""
@@ -69,6 +79,7 @@ class ColumnBlock:
             whole = column if column.dim() == 3 else column[..., None]
             self.columns.append(whole)
             self.penalties += [penalty] * whole.shape[2]
+            self.labels += [self.label] * whole.shape[2]
 
 
 class SeasonColumns:
@@ -89,6 +100,8 @@ class SeasonColumns:
         self.steps = {entry.name: at for at, entry in enumerate(self.layout.steps)}
         self.window = {entry.name: at for at, entry in enumerate(self.layout.window)}
         outputs, count = shape.outputs, len(self.layout.window)
+        self.labels: list[str] = []
+        """What each column is of, of those that were made last."""
         self.places, self.owners = list[Tensor](), list[int]()
         """Where the context holds values of each target, and which target it is."""
         for target in range(outputs):
@@ -134,7 +147,9 @@ class SeasonColumns:
         for name, level in zip(self.shape.targets, levels, strict=True):
             block = ColumnBlock()
             self._fill(block, parts, clock, name, level, known)
+            block.label = CONSTANT
             block.add(0.0, torch.ones_like(clock.year[..., 0]))
+            self.labels = block.labels
             columns.append(torch.cat([part.expand(self.shape.horizon, -1, -1) for part in block.columns], 2))
             penalties = torch.tensor(block.penalties[:-1], dtype=FLOAT)
         whole = columns[0] if len(columns) == 1 else torch.cat(columns)
@@ -199,9 +214,11 @@ class SeasonColumns:
         back = "long" if self.context.long else "short"
         for other in self.shape.targets:
             if other != name:
+                block.label = "other targets"
                 now, day = parts.at(f"now-0({other})"), parts.at(f"day({other})")
                 block.add(2.0, now - parts.at(f"now-{back}({other})"), now - day)
         for other in self.context.inputs:
+            block.label = f"input {other}"
             now, day = parts.at(f"now-0({other})"), parts.at(f"day({other})")
             block.add(2.0, now - day, now - parts.at(f"now-1({other})"), day)
 
@@ -212,6 +229,7 @@ class SeasonColumns:
         r1, r2 = parts.step(f"short1({name})"), parts.step(f"short2({name})")
         r7 = parts.step(f"long1({name})") if long else r1
         for other, what in zip(self.context.known, known, strict=True):
+            block.label = f"known {other}"
 
             def step(label: str, other: str = other, what: Known = what) -> Tensor:
                 return (parts.step(f"{label}({other})") - what.centre) / what.scale
@@ -254,6 +272,7 @@ class SeasonColumns:
 
     def _calendar(self, block: ColumnBlock, clock: PhaseTerms) -> None:
         """The time of the step."""
+        block.label = CALENDAR
         if clock.days is not None:
             block.add(6.0, clock.days, (clock.days[..., None] * clock.few[:, :, None]).flatten(2))
         else:

@@ -24,8 +24,8 @@ from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
-from streamgp.mixing.mixer import Mixer, forgetting
-from streamgp.models.linear.columns import Known, SeasonColumns, describe
+from streamgp.mixing.mixer import OUTVOTED, Mixer, forgetting
+from streamgp.models.linear.columns import REFERENCE, Known, SeasonColumns, describe
 from streamgp.models.linear.phases import Phased, PhaseRegression
 from streamgp.models.linear.sums import Sums
 from streamgp.online.inputs import plausible, reporting, usable_rows
@@ -209,6 +209,29 @@ class DirectRegression(nn.Module):
         phased, more = self.phases.look(made.phased, made.bases[0])
         return DirectLook(features, base, torch.cat([means, more]), made.bases[0], phased)
 
+    def parts(self, look: DirectLook, weights: Tensor) -> dict[str, Tensor]:
+        """Terms of the mix of the memories: label -> (N, T), the reference first; with weights that add up to 1 their
+        sum is the mix.
+
+        Args:
+            look: of `look`.
+            weights: (T, M) of the memories.
+        """
+        direct = weights[:, : len(self.halves)] if self.begun else weights
+        found = {REFERENCE: look.base * direct.sum(1)}
+        if self.sums is None:
+            return found
+        mixed = torch.einsum("mtd,tm->td", self.sums.weights[:, self.group], direct)
+        for label in dict.fromkeys(self.columns.labels):
+            own = [at for at, one in enumerate(self.columns.labels) if one == label]
+            found[label] = torch.einsum("tnd,td->nt", look.features[..., own], mixed[:, own])
+        if self.phases is not None and look.phased is not None and look.season is not None:
+            rest = weights[:, len(self.halves) :]
+            found[REFERENCE] = found[REFERENCE] + look.season * rest.sum(1)
+            for label, value in self.phases.parts(look.phased, len(look.base), rest).items():
+                found[label] = found[label] + value if label in found else value
+        return found
+
     def _made(self, x: Inputs) -> Made:
         """What is made of the windows; those that are learned were forecast a batch before, and are kept until then."""
         assert x.context is not None
@@ -353,6 +376,20 @@ class DirectLinear(Model):
         x = self.panel.divide(x, sizes)
         scale = self.panel.columns(sizes)
         return self._mixed(x, self.regression.look(x).means).affine(scale, torch.zeros_like(scale))
+
+    def parts(self, x: Inputs) -> dict[str, Tensor]:
+        """Reference, own past, known and other inputs, calendar, constant; `OUTVOTED` where a memory is."""
+        if self.panel is None:
+            return self._parts(x)
+        sizes = self.panel.sizes(x)
+        scale = self.panel.columns(sizes)
+        return {label: scale * value for label, value in self._parts(self.panel.divide(x, sizes)).items()}
+
+    def _parts(self, x: Inputs) -> dict[str, Tensor]:
+        look = self.regression.look(x)
+        found = self.regression.parts(look, self.mixer.weights)
+        outvoted = self.mixer.outvoted(look.means).sum(0)
+        return found | ({OUTVOTED: outvoted} if bool(outvoted.any()) else {})
 
     def hyperparameters(self) -> dict[str, Tensor]:
         """ridges (R,) and half_lives, in rows, of its memories; both are chosen, not estimated."""

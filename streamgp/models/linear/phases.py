@@ -19,7 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Json, Shape
-from streamgp.models.linear.columns import FULL, ColumnBlock, Known, Own, Parts, PhaseTerms, SeasonColumns
+from streamgp.models.linear.columns import (
+    CALENDAR,
+    FULL,
+    PAST,
+    ColumnBlock,
+    Known,
+    Own,
+    Parts,
+    PhaseTerms,
+    SeasonColumns,
+)
 from streamgp.models.linear.sums import Sums
 
 PHASES = 24
@@ -44,6 +54,7 @@ class PhaseColumns(SeasonColumns):
         self._references(block, parts, clock, name, level, decay)
         self._known_inputs(block, parts, name, known, decay)
         self._others(block, parts, name)
+        block.label = CALENDAR
         block.add(2.0, clock.few)
         block.add(3.0, clock.year)
 
@@ -67,7 +78,10 @@ class PhaseColumns(SeasonColumns):
             apart = blocks("coarse") - blocks("coarse-long")
             late = [now - at("now-long"), now - at("now-short"), now - at("now-longs"), now - week, at("now-1") - now]
             if clock.days is not None:
-                block.add(2.0, clock.days, clock.days * (r1 - r7)[..., None])
+                block.label = CALENDAR
+                block.add(2.0, clock.days)
+                block.label = PAST
+                block.add(2.0, clock.days * (r1 - r7)[..., None])
         late += apart[..., :3].unbind(2)
         block.add(1.5, *(value[..., None] * decay for value in late))
         block.add(2.0, apart[..., 3:])
@@ -81,6 +95,7 @@ class PhaseColumns(SeasonColumns):
         fresh = parts.at(f"now-0({name})") - parts.at(f"now-{back}({name})")
         flags = [other for other, what in zip(self.context.known, known, strict=True) if what.flag]
         for other, what in zip(self.context.known, known, strict=True):
+            block.label = f"known {other}"
 
             def step(label: str, other: str = other, what: Known = what) -> Tensor:
                 return (parts.step(f"{label}({other})") - what.centre) / what.scale
@@ -194,6 +209,23 @@ class PhaseRegression(nn.Module):
         means = base.new_empty(base.numel(), self.memories)
         means[place[there]] = (features @ self.sums.weights.permute(1, 2, 0))[there]
         return made._replace(features=features), base + means.T.unflatten(1, (base.shape[1], -1)).mT
+
+    def parts(self, phased: Phased, rows: int, weights: Tensor) -> dict[str, Tensor]:
+        """What columns add to the mix of the memories: label -> (N, T).
+
+        Args:
+            phased: of `look`. rows: N.
+            weights: (T, M) of the memories in the mix.
+        """
+        assert self.sums is not None
+        found = dict[str, Tensor]()
+        for label in dict.fromkeys(self.columns.labels):
+            own = [at for at, one in enumerate(self.columns.labels) if one == label]
+            each = phased.features.new_empty(rows * len(weights), self.memories)
+            values = phased.features[..., own] @ self.sums.weights[..., own].permute(1, 2, 0)
+            each[phased.place[phased.there]] = values[phased.there]
+            found[label] = torch.einsum("tnm,tm->nt", each.unflatten(0, (len(weights), rows)), weights)
+        return found
 
     def learned(self, phased: Phased, z: Tensor, passed: int, due: bool) -> Callable[[], None]:
         """Learn N windows when the result is called.

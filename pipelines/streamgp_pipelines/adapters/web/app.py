@@ -39,6 +39,8 @@ from streamgp_pipelines.adapters.web.memo import Memo
 from streamgp_pipelines.adapters.web.metrics import Metrics
 from streamgp_pipelines.adapters.web.problems import Problem, Refusal, answer, of_library, of_validation
 from streamgp_pipelines.config.serve import ServeConfig
+from streamgp_pipelines.learning.checkpointing import unit_of
+from streamgp_pipelines.learning.newest import MOST
 from streamgp_pipelines.live.bodies import JsonRows, arrow_rows, check_columns, parse_arrow, parse_json
 from streamgp_pipelines.serving.host import Host
 from streamgp_pipelines.serving.intake import Receipt
@@ -98,6 +100,8 @@ class ModelInfo(BaseModel):
     table_rows: int
     learned_rows: int
     ready: bool
+    unit: str = Field(description="Of the first target; empty where it is not known")
+    alarms: bool = Field(description="Whether it judges values: /alarms")
 
 
 class ServiceState(BaseModel):
@@ -258,9 +262,24 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         kept = view.kept("scores")
         return _response(await run_in_threadpool(view.scores) if kept is None else kept, "json", view)
 
+    @app.get(
+        "/scored",
+        responses={**PROBLEMS, 200: formats("Long format: unique_id, ds, cutoff, y, the forecast and its bands")},
+        summary="Forecasts and truths",
+    )
+    async def scored(
+        request: Request,
+        name: Name = None,
+        rows: Annotated[int, Query(ge=1, le=MOST, description="Of each series")] = 336,
+    ) -> Response:
+        """The newest forecasts whose truth has come, one of each value, issued every horizon; six series at most."""
+        view, form = _view(host_of(name)), _wanted(request)
+        kept = view.kept("scored", form, rows)
+        return _response(await run_in_threadpool(view.scored, form, rows) if kept is None else kept, form, view)
+
     @app.get("/alarms", responses={**PROBLEMS, 200: json_object("Counts, and the newest alarms")}, summary="Alarms")
     async def alarms(name: Name = None) -> Response:
-        """The newest alarms since the service was started, at most 1,000, of a checkpoint with --alarm-rate."""
+        """The newest alarms, at most 1,000, of a checkpoint with --alarm-rate."""
         host = host_of(name)
         return _response(await run_in_threadpool(host.alarms), "json", _view(host))
 
@@ -436,6 +455,8 @@ def _about(host: Host, service: Service) -> ModelInfo:
         table_rows=table.rows,
         learned_rows=host.rows,
         ready=host.view is not None,
+        unit=unit_of(table, spec),
+        alarms=host.session.learner.alarms is not None,
     )
 
 
