@@ -28,7 +28,7 @@ PANELS = 6
 WINDOWS, LEAST, MOST = 28, 24, 2048
 """Windows of a series; each counts as this many values at least; values at most."""
 JUDGED, RAISED = 672, 1000
-"""NewestScored forecasts one step ahead of a series, and newest rows with an alarm of all series."""
+"""Newest forecasts one step ahead of a series, and newest rows with an alarm of all series."""
 OPEN = 8
 """Chosen windows that later steps may still come of."""
 
