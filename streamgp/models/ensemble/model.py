@@ -86,8 +86,8 @@ class Ensemble(Declared, Model):
         return Mixed(self.mixer.mean(means), latent, noise, means)
 
     def parts(self, x: Inputs) -> dict[str, Tensor]:
-        """Those of the linear experts with their weights, and what each other adds to the reference of the first of these;
-        the weighted forecast of each where there is no linear one with parts."""
+        """Those of the linear experts, weighted, and what each other adds to the reference of the first of them; the
+        weighted forecast of each where there is no linear one with parts."""
         if self.panel is None:
             return self._terms(x)
         sizes = self.panel.sizes(x)
