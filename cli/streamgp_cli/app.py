@@ -50,8 +50,8 @@ class Root(TyperGroup):
             extra: passed on to typer.
 
         Raises:
-            SystemExit: always; 0 done, 2 usage, 3 data, 4 state, 5 outside service, 130 interrupted, 143 terminated,
-                1 a defect.
+            SystemExit: always; 0 done, 2 usage, 3 data, 4 state, 5 outside service, 130 interrupted, 141 the
+                reader of its output has gone, 143 terminated, 1 a defect.
         """
         from streamgp_cli.errors import interrupted, report
 

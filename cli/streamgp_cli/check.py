@@ -58,7 +58,9 @@ def check(given: Given[CheckConfig], json: AsJson = False) -> None:
 def _state(one: CheckResult) -> str:
     if one.alarm:
         return "ALARM"
-    return "not known" if one.value is None and one.limit is not None else "ok"
+    if one.limit is None:
+        return "no limit"
+    return "not known" if one.value is None else "ok"
 
 
 def _shown(one: CheckResult) -> list[Any]:

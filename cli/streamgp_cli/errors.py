@@ -12,6 +12,7 @@ from typing import NamedTuple
 from typer.exceptions import Abort, TyperException
 
 from streamgp_cli._log import say, structured
+from streamgp_cli.signals import UNREAD
 
 _RESOURCES = {
     "database is locked": "another program holds the database: run the same command again when it has ended",
@@ -73,7 +74,7 @@ def explain(error: BaseException, command: str = "") -> Failure:
 def report(error: BaseException, *, as_json: bool, debug: bool, command: str = "") -> int:
     """Say it on standard error, as text or as one JSON document; returns the exit code."""
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
-        return 1  # whoever read our output has gone: nobody is left to tell
+        return UNREAD  # whoever read our output has gone: nobody is left to tell
     from streamgp.redaction import redacted
 
     found = explain(error, command)

@@ -16,6 +16,7 @@ from typing import Any
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # 130, 143
 HUNG_UP = 128 + signal.SIGHUP  # 129: the terminal was closed
+UNREAD = 128 + signal.SIGPIPE  # 141: the reader of what is printed has gone, such as head
 
 _state: dict[str, Any] = {"received": None, "graceful": False, "command": ""}
 

@@ -36,7 +36,7 @@ def main() -> NoReturn:
         try:
             stream.flush()
         except OSError:  # the reader of our pipe has gone
-            code = code or 1
+            code = code or signals.UNREAD
     if code:
         os._exit(code)
     signals.finished()

@@ -209,7 +209,7 @@ def run_page(run: Run) -> Page:
     phases = _by_phase(run, parts, levels, y)
     sections.append(Section("By place in the cycle", phases))
     if not phases:
-        missing.append("By place in the cycle: train with --season ROWS, or on a table with ingest --every.")
+        missing.append("By place in the cycle: this run has no season, and its table no interval.")
     sections.append(Section("By series and stretch", _by_part(run, parts, levels)))
     calibration: list[Figure] = []
     if binary:

@@ -182,7 +182,9 @@ def _why_unscored(session: Session, learner: Learner) -> str:
     warmup = learner.schedule.warmup
     if learner.only is not None:
         held = int(learner.only.rows.sum())
-        return f"no window before the {held} rows held out is whole" if held else "no rows were held out"
+        if not held:
+            return "no rows were held out: --test-tail 0.2 holds some, --online scores each row before it is learned"
+        return f"no window before the {held} rows held out is whole"
     if learner.rows <= warmup:
         most = session.config.max_rows
         if most is not None and most <= learner.rows < session.table.rows:
