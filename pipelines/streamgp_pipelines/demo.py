@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,6 +14,7 @@ from streamgp.base import Json, Progress, Tracker
 from streamgp_pipelines.config import ForecastConfig, IngestConfig, TrainConfig
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.forecasting.forecast import Forecast, forecast
+from streamgp_pipelines.forecasting.past import recent
 from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.stages import staged
 from streamgp_pipelines.training.train import Draw, train
@@ -106,7 +107,7 @@ def demo(
     asked = {"checkpoint": directory / settings.model, "table": paths["table"], "output": paths["forecast"]}
     found = forecast(ForecastConfig.read(asked | ({"future": paths["future"]} if settings.known else {})))
     happened = found.frame.select("unique_id", "ds").with_columns(y=whole.tail(held)[settings.target[0]])
-    picture(found, happened, paths["picture"])
+    picture(replace(found, history=recent(found.history, found.frame.height)), happened, paths["picture"])
     error = (happened["y"] - found.frame[found.model]).abs().mean()
     return Demo(scores, found, float(error), paths, uri if is_tracked else "")  # type: ignore[arg-type]
 

@@ -92,7 +92,7 @@ def page(address: str, open_page: Callable[..., Page]) -> Page:
 
 def test_the_run_is_there_with_all_that_was_logged(page: Page) -> None:
     """The address that is printed shows the runs with their scores, and the training view stays on the way on."""
-    for text in ("overall/calibrated_crps", "overall/crps", "overall/rmse", "Scores"):
+    for text in ("overall/calibrated_crps", "overall/coverage_95", "overall/crps", "Scores"):
         page.get_by_text(text).first.wait_for()
     page.get_by_role("link", name="seasonal_naive y h3").first.click()
 

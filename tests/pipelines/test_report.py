@@ -17,6 +17,8 @@ from streamgp_pipelines.numbers import number
 from streamgp_pipelines.reporting.page import LARGEST
 from streamgp_pipelines.reporting.report import Report, report
 from streamgp_pipelines.reporting.run import open_run
+from tests.pipelines.worlds import frame_of, make_table
+from tests.pipelines.worlds import run as run_of
 
 from .reports import EVIL, LEVELS, Trained, drawn, figure, trained
 
@@ -156,6 +158,26 @@ def test_what_is_not_known_is_named_with_its_remedy(run: Trained, tmp_path: Path
     assert any("--predictions" in line for line in found.missing)
     titles = [one["title"] for one in drawn((tmp_path / "r.html").read_text())]
     assert "Coverage by step" in titles and not any(name.startswith("PIT") for name in titles)
+
+
+@pytest.mark.parametrize("model", ["linear", "ensemble"])
+def test_the_terms_of_the_newest_forecast_add_up_to_it(tmp_path: Path, model: str) -> None:
+    make_table(tmp_path / "table", frame_of(500))
+    more = {"set": {"experts": "linear,persistence,seasonal_naive"}} if model == "ensemble" else {}
+    run_of(tmp_path / "table", tmp_path / "run", model=model, **more)
+    found = report(ReportConfig.read({"checkpoint": tmp_path / "run", "output": tmp_path / "r.html"}))
+    assert "What the forecast is made of" in found.sections
+    page = (tmp_path / "r.html").read_text()
+    forecast, reference = figure(page, "Forecast and its reference")["data"]
+    added = figure(page, "What is added to the reference")["data"]
+    assert len(forecast["y"]) == 3 and "own past" in {one["name"] for one in added}
+    assert ("persistence" in {one["name"] for one in added}) == (model == "ensemble")
+    total = [sum(values) for values in zip(reference["y"], *(one["y"] for one in added), strict=True)]
+    assert total == pytest.approx(forecast["y"], rel=1e-4)
+
+    run_of(tmp_path / "table", tmp_path / "known", model=model, known="k", **more)
+    found = report(ReportConfig.read({"checkpoint": tmp_path / "known", "output": tmp_path / "k.html"}))
+    assert any("contributions(future)" in line for line in found.missing)
 
 
 def trained_without(run: Trained, room: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from streamgp.base import Due
+from streamgp.base import Decomposes, Due
 from streamgp.errors import StreamgpError
 from streamgp.forecasting.metrics import Place, shown
 from streamgp.forecasting.metrics import title as called
@@ -44,6 +44,7 @@ from streamgp_pipelines.reporting.scored import (
     reliability_figure,
     residual_figures,
 )
+from streamgp_pipelines.reporting.terms import terms, terms_section
 from streamgp_pipelines.titles import title
 
 SERIES = 20
@@ -223,6 +224,13 @@ def run_page(run: Run) -> Page:
         rows = None if run.table is None else read_inputs(run.table, spec, moments)
         figures, note = residual_figures(run.scored, run.model, rows, spec, y, binary)
         sections.append(Section("Residuals", figures, note))
+    found = None if binary else terms(run.learner, run.naming)
+    if found is not None:
+        sections.append(terms_section(found, run.naming, y))
+    elif isinstance(run.learner.model, Decomposes):
+        missing.append(
+            "What the forecast is made of: Forecaster.contributions(future), with the future of known inputs."
+        )
     sections.append(Section("Model", _model(run, at, x)))
     if not any(name.startswith("weight_") for name in run.curves.values):
         missing.append("Weights of experts: train --online with the model ensemble, the default.")
