@@ -19,7 +19,7 @@ def shown(tmp_path: Path, **options: Any) -> Outlook | None:
     table = make_table(tmp_path / "t", frame_of(500))
     drawn: list[Outlook | None] = []
     config = config_of(table, tmp_path / "c", **options)
-    train(config, NoTracker, draw=lambda curves, summary, outlook, folder: drawn.append(outlook))
+    train(config, NoTracker, draw=lambda curves, summary, outlook, *_: drawn.append(outlook))
     return drawn[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,7 +164,7 @@ def run_peer(
         learner = PeerLearner(made, peer)
         named = {"learner": learner, "naming": replace(opened.naming, model=name)}
         named["config"] = opened.config.model_copy(update={"model": name})
-        session = _Run(**vars(opened) | named)
+        session = _Run(**{part.name: getattr(opened, part.name) for part in fields(opened) if part.init} | named)
         tracked = tracker(config.checkpoint, title(name, shape.targets, shape.horizon))
         status = "FAILED"
         try:
