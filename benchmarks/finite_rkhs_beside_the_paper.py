@@ -2,11 +2,11 @@
 SVGP.
 
 Every run is one line of a file of JSON lines, and one that is there is not done again: the tables grow from call to
-call. Those of the page are in docs/results/data/runs/finite_rkhs.jsonl. They are in the paper's layout and scale (`_finite`), mean and standard deviation over the splits, the paper's own
-below. The paper trained for 100 epochs, with learning rates chosen on a grid, and its splits are not known to be these.
-Ours: one rate for all sets and methods, so many CPU-seconds or epochs a run, whichever end first. The page claims that
-no NLML with the linear kernel is more than two of the paper's standard deviations above its mean, and that MINIMAX and
-SCGD are before BSGD in every set; the exit status is 0.
+call. Those of the page are in docs/results/data/runs/finite_rkhs.jsonl. Tables are in the paper's layout and scale
+(`_finite`), mean and standard deviation over the splits, the paper's own below. The paper trained for 100 epochs, with
+learning rates chosen on a grid, and its splits are not known to be these. Ours: one rate for all sets and methods, so
+many CPU-seconds or epochs a run, whichever end first. The page claims that no NLML is more than two of the paper's
+standard deviations above its mean, and that MINIMAX and SCGD are before BSGD in every set; the exit status is 0.
 
     python benchmarks/finite_rkhs_beside_the_paper.py --seconds 3 --splits 0 1 --sets bike --methods scgd minimax
     python benchmarks/finite_rkhs_beside_the_paper.py --print
