@@ -16,7 +16,10 @@ pytestmark = [
 
 
 def test_an_alarm_is_an_exit_code(world: World) -> None:
-    assert run("check", "--checkpoint", world.checkpoint).exit_code == 0
+    calm = run("check", "--checkpoint", world.checkpoint)
+    assert calm.exit_code == 0
+    (age,) = [line for line in calm.stdout.splitlines() if line.strip().startswith("age")]
+    assert "no limit" in age and " ok " not in age
     found = run("check", "--checkpoint", world.checkpoint, "--max-age", "1h", "--json")
     assert found.exit_code == 6 and json.loads(found.stdout)["alarms"] == ["age"]
     assert "ALARM" in run("check", "--checkpoint", world.checkpoint, "--max-age", "1h").stdout

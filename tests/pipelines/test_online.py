@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from streamgp.windows.windows import WindowSpec
 from streamgp_data.table import Table
 from streamgp_pipelines import fit_stream, load
 from streamgp_pipelines.learning.predictions import Predictions
-from streamgp_pipelines.learning.session import open_session
+from streamgp_pipelines.learning.session import open_session, remarks
 from streamgp_pipelines.learning.survey import Survey
 from streamgp_pipelines.training import online
 from streamgp_pipelines.training.train import train
@@ -432,3 +433,24 @@ def test_a_calendar_that_the_model_has_anyway_is_told(
     table = make_table(tmp_path / "t", frame_of(300))
     found = run(table, tmp_path / "c", model=model, season=season, calendar=True, **options)
     assert sum(names(one, f"--calendar {model}") for one in found["warnings"]) == told
+
+
+def test_a_run_in_batch_that_scores_nothing_says_what_would(tmp_path: Path) -> None:
+    batch = {"online": None, "warmup": None, "checkpoint_every": None}
+    found = run(make_table(tmp_path / "t", frame_of(300)), tmp_path / "c", **batch)
+    assert any(names(one, "--online --test-tail") for one in found["warnings"])
+
+
+@pytest.mark.parametrize(("kind", "told"), [("elapsed-s", False), ("iso", True)])
+def test_series_that_follow_one_another_are_told_but_where_each_has_its_own_start(
+    tmp_path: Path, kind: str, told: bool
+) -> None:
+    stacked = frame_of(300, ("a", "b")).sort("unique_id", maintain_order=True)
+    table = make_table(tmp_path / "t", stacked)
+    meta = replace(table.meta, time_format=kind)
+    survey = Survey(table, WindowSpec(targets=("y",), time="t", series="unique_id", lags=4, horizon=1))
+    survey.finish(100)
+    survey.table.meta = meta
+    config = config_of(table, tmp_path / "c")
+    spec = WindowSpec(targets=("y",), time="t", series="unique_id", lags=4, horizon=1)
+    assert any("follow one another" in one for one in remarks(config, spec, survey)) == told

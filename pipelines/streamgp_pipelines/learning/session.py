@@ -18,6 +18,7 @@ from streamgp.model_config import models_with
 from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
 from streamgp_data.disk import sync_above
+from streamgp_data.instants import ELAPSED
 from streamgp_data.table import SEQ, Table, TableMeta
 from streamgp_pipelines.assembly import build_model, check_one_start, find_device, model_settings, with_kernel
 from streamgp_pipelines.config import TrainConfig
@@ -320,7 +321,8 @@ def remarks(config: TrainConfig, spec: WindowSpec, survey: Survey) -> list[str]:
         DataError: a column that batch training learns has no value.
     """
     found = []
-    if survey.order.one_after_another:
+    elapsed = survey.table.meta.time_format in ELAPSED  # each series then has a start of its own
+    if survey.order.one_after_another and not elapsed:
         found.append(
             "the series of this table follow one another, and are learned in that order: "
             "ingest the source into a new table with --sort to interleave them by time"
