@@ -561,6 +561,8 @@ class Forecaster(Shown):
         """
         from streamgp_pipelines.adapters.plots import draw_panel
 
+        if isinstance(future, str | Path):
+            raise UsageError("plot draws on axes, and writes no file", hint=f"plot().figure.savefig({str(future)!r})")
         view = self._view()
         found = view.forecast(None, levels, self._future(future, view, None))
         return draw_panel(found, series, target, ax)

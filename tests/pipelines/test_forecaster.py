@@ -282,6 +282,9 @@ def test_a_plot_shows_history_forecast_and_bands() -> None:
     for wrong in ({}, {"series": "c"}):
         with pytest.raises(UsageError):
             fitted.plot(future, **wrong)
+    with pytest.raises(UsageError) as refused:
+        fitted.plot("next.png")  # type: ignore[arg-type]
+    assert "figure.savefig('next.png')" in refused.value.hint
     matplotlib.pyplot.close(axes.figure)
 
 
