@@ -162,7 +162,7 @@ def test_pictures_are_made_again_only_where_something_came(uri: str, tmp_path: P
     data, made = frame_of(420), list[Path]()
     table = make_table(tmp_path / "table", data.head(400))
 
-    def draw(curves: object, found: object, outlook: object, folder: Path) -> None:
+    def draw(curves: object, found: object, outlook: object, folder: Path, alarmed: object) -> None:
         made.append(folder)
         (folder / "a.png").write_bytes(b"png")
 
