@@ -30,7 +30,7 @@ from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.tuning.tune import tune
 
 SOURCE = Path(__file__).parents[1] / "data" / "elecdemand.csv"
-WINDOWS: dict[str, Any] = {"known": "workday,temperature_c", "lags": 24, "horizon": 4}
+WINDOWS: dict[str, Any] = {"known": "workday,temperature_c", "lags": 24, "horizon": 4, "season": "none"}
 MODELS: dict[str, dict[str, Any]] = {"svdgp": {"linear": "false"}, "exact": {}}
 METHODS = ("ml", "cv-implicit", "cv-admm")
 TUNED_ROWS, FIRST, STREAMS, BETWEEN, FALL = 8000, 9000, 8, 1000, 0.95

@@ -100,6 +100,7 @@ plt.show()
 # %%
 arriving = day.select("timestamp", "demand_gw").to_dicts()
 arriving[24]["demand_gw"] = 12.0
+before = len(ask("/alarms")["alarms"])  # those of the training
 answers = [ask("/rows", [row]) for row in arriving]
 answers[-1]
 
@@ -114,7 +115,7 @@ again
 # %%
 while learned() < past.height + 48:
     time.sleep(0.1)
-alarms = ask("/alarms")["alarms"]
+alarms = ask("/alarms")["alarms"][before:]
 pl.DataFrame(alarms).select("ds", "y", "forecast", "p", "alarm")
 
 # %% [markdown]

@@ -72,7 +72,7 @@ rows.head(-24 * 3).write_parquet("wind.parquet")
 # %%
 found = streamgp.compare(
     "wind", "power", ("persistence", "linear", "svdgp"), directory="compared",
-    known="wind_forecast", horizon=12, lags=4, lower=0, upper=1,
+    known="wind_forecast", horizon=12, season="none", lags=4, lower=0, upper=1,
 )  # fmt: skip
 whole = found.scores.filter(by="all")
 whole.select("model", "cells", "rmse", "mae", "calibrated_crps", "coverage_95", "width_95", "skill").with_columns(

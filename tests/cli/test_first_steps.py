@@ -200,15 +200,16 @@ def test_a_separator_at_the_end_of_lines_is_no_column(
 
 
 @pytest.mark.slow
-def test_a_run_without_a_season_says_which_the_target_shows(tmp_path: Path) -> None:
+def test_a_run_that_names_no_season_has_that_of_the_clock_and_says_so(tmp_path: Path) -> None:
     days = [f"{math.sin(math.pi * hour / 12):.4f}" for hour in range(400)]
-    line = (*TRAIN, "--table", table(tmp_path, "y", days), "--json", "--checkpoint")
-    assert "--season 24" in " ".join(summary(run(*line, tmp_path / "a"))["warnings"])
-    for told in ("24", "1", "auto"):
-        assert not summary(run(*line, tmp_path / told, "--season", told))["warnings"]
-    (tmp_path / "noise").mkdir()
-    still = table(tmp_path / "noise", "y", [f"{math.sin(hour * hour):.4f}" for hour in range(400)])
-    assert not summary(run(*TRAIN, "--table", still, "--json", "--checkpoint", tmp_path / "n"))["warnings"]
+    line = (*TRAIN, "--table", table(tmp_path, "y", days), "--checkpoint")
+    found = {
+        told: summary(run(*line, tmp_path / told, "--json", *(("--season", told) if told else ())))
+        for told in ("", "24", "auto", "none")
+    }
+    assert [one["seasons"] for one in found.values()] == [[24], [24], [24], []]
+    assert not any(one["warnings"] for one in found.values())
+    assert "seasons of 24 rows" in run(*line, tmp_path / "24", "--season", "24").stdout
 
 
 @pytest.mark.parametrize("fresh", [(), ("--fresh",)])

@@ -34,6 +34,7 @@ from tests.serving.conftest import ROWS, as_objects, config_of, home, new_rows, 
 
 __all__ = ["home", "trained"]
 LINE = ["--online", "--model", "linear", "--lags", "4", "--warmup", "150", "--batch", "24", "--tracking-uri", "none"]
+LINE += ["--season", "none"]  # it would be that of the rows that are there at first
 
 
 @pytest.fixture

@@ -173,5 +173,14 @@ class NewestScored:
             if len(places) != 5 or len(values) != len(self._values[kind]) or places.shape[1:] != values.shape[1:]:
                 raise ValueError(f"{kind} has {tuple(places.shape)} places and {tuple(values.shape)} values")
             self._places[kind], self._values[kind] = places, values
-        self._seen = list(cast("list[int]", rest["seen"]))
-        self._open = [list(one) for one in cast("list[list[int]]", rest["open"])]
+        seen, opened = rest["seen"], rest["open"]
+        if not _counts(seen) or len(cast("list[int]", seen)) != PANELS:
+            raise ValueError(f"seen is no list of {PANELS} counts")
+        if not isinstance(opened, list) or len(opened) != PANELS or not all(_counts(one) for one in opened):
+            raise ValueError(f"open is no list of {PANELS} lists of times")
+        self._seen, self._open = list(cast("list[int]", seen)), [list(cast("list[int]", one)) for one in opened]
+
+
+def _counts(given: Json) -> bool:
+    """Whether it is a list of integers."""
+    return isinstance(given, list) and all(type(one) is int and abs(one) < 2**63 for one in given)
