@@ -41,13 +41,11 @@ def print_summary(found: dict[str, Any]) -> None:
         "forecasts": f"{shown(forecasts['all'])}: {shown({'scored': forecasts['scored'], **skipped})}",
         "seconds": {name: seconds.get(name) for name in ("total", "predict", "update")},
         "rows per second": found.get("rows_per_second"),
-        "update": _latency(found),
+        **_latency(found),
         "peak memory": f"{found['peak_mb']:,.0f} MB",
         "checkpoint": found["checkpoint"],
         "MLflow run": found["run_id"] or "none: not tracked",
     }
-    if pairs["update"] == "":
-        del pairs["update"]
     if not binary and found["mase"] is not None and found.get("naive_mae"):
         pairs["naive forecast"] = _beside_naive(found["mae"], found["naive_mae"], found["mase_scale"]["steps_back"])
     if not binary and found["mase"] is not None:
@@ -82,12 +80,13 @@ def _learned(name: str, kind: str) -> str:
     return f"{name} as it is" if kind == "none" else f"{kind}({name})"
 
 
-def _latency(found: dict[str, Any]) -> str:
-    """How long an update takes, in words; "" where there was none."""
+def _latency(found: dict[str, Any]) -> dict[str, str]:
+    """How long an update takes, in words; {} where there was none."""
     times = found.get("update_ms") or {}
     if times.get("p50") is None:
-        return ""
-    return f"p50 {shown(times['p50'])} ms, p99 {shown(times['p99'])} ms: a micro-batch of {found['batch']:,} rows"
+        return {}
+    p50, p99 = shown(times["p50"]), shown(times["p99"])
+    return {"update": f"p50 {p50} ms, p99 {p99} ms: a micro-batch of {found['batch']:,} rows"}
 
 
 def _beside_naive(mae: float, naive: float, back: int) -> str:

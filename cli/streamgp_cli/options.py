@@ -132,10 +132,10 @@ def add(app: typer.Typer, work: Callable[..., None]) -> None:
 @contextmanager
 def _page(command: TyperCommand, params: list[Any], first: set[str], whole: bool) -> Iterator[None]:
     """Change what the help page of a command shows, for a while: of many options those that come first, in one list."""
-    more = [one for one in params if not isinstance(one, TyperArgument) and one.name not in first | {"help", HELP_ALL}]
     if whole or not first:
         yield
         return
+    more = [one for one in params if not isinstance(one, TyperArgument) and one.name not in first | {"help", HELP_ALL}]
     before = [(one, one.hidden, one.rich_help_panel) for one in params]
     for one in params:
         one.hidden, one.rich_help_panel = one in more, None

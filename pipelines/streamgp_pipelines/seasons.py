@@ -22,8 +22,7 @@ ROWS = 20_000
 
 def of_clock(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
     """Rows in a day and a week of a table with a clock, of which its first series holds three; see `proposed`."""
-    when, values = _first_series(opening, meta, target)
-    return seasons.of_clock(meta.every_ns or _interval(when), len(values))
+    return _of_clock(*_first_series(opening, meta, target), meta)
 
 
 def proposed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
@@ -35,13 +34,13 @@ def proposed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tu
         target: its column.
     """
     when, values = _first_series(opening, meta, target)
-    return of_clock(opening, meta, target) or seasons.propose(_even(when, values, meta.every_ns))
+    return _of_clock(when, values, meta) or seasons.propose(_even(when, values, meta.every_ns))
 
 
 def confirmed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
     """Rows in each season of the table's clock, where the first rows of a target show a season too; as `proposed`."""
     when, values = _first_series(opening, meta, target)
-    return of_clock(opening, meta, target) if seasons.propose(_even(when, values, meta.every_ns)) else ()
+    return _of_clock(when, values, meta) if seasons.propose(_even(when, values, meta.every_ns)) else ()
 
 
 def first_rows(table: Table, targets: Sequence[str]) -> pa.RecordBatch | None:
@@ -66,6 +65,10 @@ def _first_series(opening: pa.RecordBatch | None, meta: TableMeta, target: str) 
         rows = rows.filter(pc.equal(rows.column(meta.series), first))
     values = pc.cast(rows.column(target), pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return times(rows, meta.time), values
+
+
+def _of_clock(when: Ints, values: Floats, meta: TableMeta) -> tuple[int, ...]:
+    return seasons.of_clock(meta.every_ns or _interval(when), len(values))
 
 
 def _interval(when: Ints) -> int | None:

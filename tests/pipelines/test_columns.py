@@ -201,3 +201,14 @@ def test_a_season_of_values_alone_is_taken_by_auto_alone(tmp_path: Path) -> None
     given = {"table": table.path, "target": "y", "online": True, "model": "linear"}
     for season, found in (("clock", ()), ("auto", (25,))):
         assert surveyed(TrainConfig.read(given | {"season": season}), table)[1].seasons == found
+
+
+@pytest.mark.parametrize(("season", "told"), [(None, True), ("none", False), (24, False)])
+def test_a_fleet_without_a_season_is_told_of_one_unless_it_asked_for_none(
+    tmp_path: Path, season: int | str | None, told: bool
+) -> None:
+    table = make_table(tmp_path / "t", frame_of(600, ("a", "b")).with_columns(y=(pl.col("t").dt.hour() - 12.0) ** 2))
+    given = {"table": table.path, "target": "y", "online": True, "fleet": True, "model": "linear", "lags": 4}
+    given |= {"checkpoint": tmp_path / "c"} | ({} if season is None else {"season": season})
+    found = open_session(TrainConfig.read(given)).warnings
+    assert any("--season 24,168" in one for one in found) == told

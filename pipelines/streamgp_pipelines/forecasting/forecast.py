@@ -53,7 +53,7 @@ PATHS = 200
 OBSERVED_ROWS = 4096
 """Rows read at a time behind the checkpoint: nothing depends on it."""
 BEHIND = 0.1
-"""Of the rows that were learned, how many that were not are told."""
+"""A warning says so where the model has not learned more newer rows than this share of those that it has learned."""
 
 
 class Forecaster:

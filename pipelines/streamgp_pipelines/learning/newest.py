@@ -11,12 +11,15 @@ import copy
 from collections.abc import Sequence
 from typing import Any, Literal, Self, TypeAlias, cast
 
+import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import FLOAT, Due, Json, Shape
 from streamgp.forecasting.calibration import Calibration
+from streamgp.windows.calendar import Ints
 from streamgp_data.checkpoint import Saved
 from streamgp_pipelines.learning.frames import Naming, band_ends, percent
 from streamgp_pipelines.learning.predictions import WORDS
@@ -31,8 +34,11 @@ JUDGED, RAISED = 672, 1000
 """Newest forecasts one step ahead of a series, and newest rows with an alarm of all series."""
 OPEN = 8
 """Chosen windows that later steps may still come of."""
+JOINED = 64
+"""Micro-batches that are joined at a time."""
 
 Kind: TypeAlias = Literal["windows", "judged", "raised"]
+Bools: TypeAlias = NDArray[np.bool_]
 KINDS: tuple[Kind, ...] = ("windows", "judged", "raised")
 
 _SERIES, _DS, _CUTOFF, _COLUMN, _ALARM = range(5)
@@ -53,6 +59,8 @@ class NewestScored:
         """(5, R) series, time, origin, column, alarms"""
         self._values = {kind: torch.zeros(3 + bands, 0, dtype=FLOAT) for kind in KINDS}
         """(3 + 2K, R) truth, forecast, tail probability, ends of the bands"""
+        self._more: dict[Kind, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in KINDS}
+        """What came after these: joined seldom, as a row alone must cost little."""
         self._seen = [0] * PANELS  # windows of a panel so far
         self._open: list[list[int]] = [[] for _ in range(PANELS)]  # origins of those that were chosen
 
@@ -74,13 +82,13 @@ class NewestScored:
         """Take in forecasts whose truth has come."""
         if not len(due.y):
             return
+        series, column, cutoff = (part.numpy(force=True) for part in (due.series, due.column, due.cutoff))
         horizon = self.shape.horizon
-        panel = due.series * self.shape.outputs + due.column // horizon
-        first = due.column % horizon == 0
-        self._append("windows", due, self._chosen(panel, first, due.cutoff))
+        panel, first = series * self.shape.outputs + column // horizon, column % horizon == 0
+        self._append("windows", due, self._chosen(panel, first, cutoff))
         if due.alarm is not None:
             self._append("judged", due, first & (panel < PANELS))
-            self._append("raised", due, due.alarm > 0)
+            self._append("raised", due, due.alarm.numpy(force=True) > 0)
 
     def ahead(self, last: Sequence[Due]) -> NewestScored:
         """A copy that has taken in those behind the last full micro-batch, too."""
@@ -119,23 +127,23 @@ class NewestScored:
         found = pl.DataFrame(columns)
         return found if kind == "raised" else found.sort(keys, maintain_order=True)
 
-    def _chosen(self, panel: Tensor, first: Tensor, cutoff: Tensor) -> Tensor:
+    def _chosen(self, panel: Ints, first: Bools, cutoff: Ints) -> Bools:
         """(R,) whether a pair is of a window that is kept: every H-th one of its panel."""
-        found = torch.zeros_like(first)
-        for one in panel[panel < PANELS].unique().tolist():
+        found = np.zeros_like(first)
+        for one in np.unique(panel[panel < PANELS]).tolist():
             own = panel == one
-            begun = cutoff[own & first].sort().values
-            rank = self._seen[one] + torch.arange(len(begun))
+            begun = np.sort(cutoff[own & first])
+            rank = self._seen[one] + np.arange(len(begun))
             self._seen[one] += len(begun)
             self._open[one] += begun[rank % self.shape.horizon == 0].tolist()
-            found |= own & torch.isin(cutoff, torch.tensor(self._open[one], dtype=torch.int64))
+            found |= own & np.isin(cutoff, self._open[one])
             self._open[one] = self._open[one][-OPEN:]
         return found
 
-    def _append(self, kind: Kind, due: Due, keep: Tensor) -> None:
-        at = keep.nonzero()[:, 0]
-        if not len(at):
+    def _append(self, kind: Kind, due: Due, keep: Bools) -> None:
+        if not keep.any():
             return
+        at = torch.from_numpy(np.flatnonzero(keep)).to(due.y.device)
         nothing = torch.zeros_like(due.series)
         alarm = nothing if due.alarm is None else due.alarm
         places = torch.stack([part[at] for part in (due.series, due.ds, due.cutoff, due.column, alarm)])
@@ -143,13 +151,16 @@ class NewestScored:
         quantiles = due.quantiles[:, at]
         point = self.calibration.of(due.predictive.mean[at, 0], quantiles)
         values = torch.stack([due.y[at], point, tail[at], *band_ends(quantiles, self.calibration)])
-        self._places[kind] = torch.cat([self._places[kind], places.cpu()], 1)
-        self._values[kind] = torch.cat([self._values[kind], values.to(FLOAT).cpu()], 1)
-        if self._places[kind].shape[1] > 2 * PANELS * max(self.most, JUDGED):
+        self._more[kind].append((places.cpu(), values.to(FLOAT).cpu()))
+        if len(self._more[kind]) == JOINED:
             self._trim(kind)
 
     def _trim(self, kind: Kind) -> None:
         """Keep the newest of each panel, in the order in which they came."""
+        if self._more[kind]:
+            every = [(self._places[kind], self._values[kind]), *self._more[kind]]
+            self._places[kind], self._values[kind] = (torch.cat(parts, 1) for parts in zip(*every, strict=True))
+            self._more[kind] = []
         places = self._places[kind]
         if kind == "raised":
             kept = torch.arange(places.shape[1])[-RAISED:]
@@ -172,7 +183,7 @@ class NewestScored:
             places, values = tensors[f"{kind}.places"], tensors[f"{kind}.values"]
             if len(places) != 5 or len(values) != len(self._values[kind]) or places.shape[1:] != values.shape[1:]:
                 raise ValueError(f"{kind} has {tuple(places.shape)} places and {tuple(values.shape)} values")
-            self._places[kind], self._values[kind] = places, values
+            self._places[kind], self._values[kind], self._more[kind] = places, values, []
         seen, opened = rest["seen"], rest["open"]
         if not _counts(seen) or len(cast("list[int]", seen)) != PANELS:
             raise ValueError(f"seen is no list of {PANELS} counts")

@@ -174,7 +174,7 @@ def open_session(
         CheckpointError: the checkpoint is damaged, or was made with other options.
         ServiceError: the device is not there.
     """
-    goes_on = table is None and checkpoint.exists(config.checkpoint)
+    goes_on, named = table is None and checkpoint.exists(config.checkpoint), "season" in config.model_fields_set
     saved = read_checkpoint(config.checkpoint) if goes_on else None
     table = Table.open(config.table, config.durable) if table is None else table
     config, spec, survey = surveyed(config, table, saved)
@@ -198,6 +198,8 @@ def open_session(
     naming = Naming(config.model, recipe.calibration, Moments.of(table.meta), alarms=config.alarm_rate is not None)
     session = Session(config, table, learner, source, options, naming, survey=survey)
     session.warnings = [*warnings, *more, *remarks(config, spec, survey)]
+    if config.fleet and not named and spec.lags and not spec.seasons:
+        session.warnings += overlooked(survey)
     if spec.calendar and recipe.settings().knows_calendar(spec.shape):
         session.warnings.append(
             f"--calendar adds nothing: with seasons {config.model} has hour, weekday and time of the year anyway"
@@ -333,8 +335,6 @@ def remarks(config: TrainConfig, spec: WindowSpec, survey: Survey) -> list[str]:
         check_columns(survey)
     elif nothing := without_values([name for name in survey.empty if name not in spec.targets]):
         found.append(nothing)
-    if config.fleet and spec.lags and not spec.seasons:
-        found += overlooked(survey)
     return found
 
 

@@ -6,6 +6,7 @@ import polars as pl
 
 from streamgp.base import Decomposes
 from streamgp.errors import DataError, StateError
+from streamgp.models.linear.columns import REFERENCE
 from streamgp_pipelines.forecasting.issued import contributions
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
@@ -13,7 +14,6 @@ from streamgp_pipelines.reporting.fans import stamps
 from streamgp_pipelines.reporting.figures import lines
 from streamgp_pipelines.reporting.page import Section
 
-REFERENCE = "reference"
 SMALL = 1e-6
 """Terms that are nowhere larger than this share of the largest are not drawn."""
 

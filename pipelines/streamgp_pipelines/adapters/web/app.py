@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import pyarrow as pa
 from fastapi import Depends, FastAPI, Query, Request, Response
@@ -244,6 +244,11 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         await run_in_threadpool(host.keep_future, future)
         return found
 
+    async def newest_of(what: Literal["history", "scored"], request: Request, name: str | None, rows: int) -> Response:
+        view, form = _view(host_of(name)), _wanted(request)
+        make, kept = view.history if what == "history" else view.scored, view.kept(what, form, rows)
+        return _response(await run_in_threadpool(make, form, rows) if kept is None else kept, form, view)
+
     @app.get("/history", responses={**PROBLEMS, 200: formats("Long format: unique_id, ds, y")}, summary="Newest rows")
     async def history(
         request: Request,
@@ -251,9 +256,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         rows: Annotated[int, Query(ge=1, le=MOST_HISTORY, description="Of each series")] = 96,
     ) -> Response:
         """The newest rows of every series that the state has learned."""
-        view, form = _view(host_of(name)), _wanted(request)
-        kept = view.kept("history", form, rows)
-        return _response(await run_in_threadpool(view.history, form, rows) if kept is None else kept, form, view)
+        return await newest_of("history", request, name, rows)
 
     @app.get("/scores", responses={**PROBLEMS, 200: json_object("Scores of all forecasts so far")}, summary="Scores")
     async def scores(name: Name = None) -> Response:
@@ -273,9 +276,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         rows: Annotated[int, Query(ge=1, le=MOST, description="Of each series")] = 336,
     ) -> Response:
         """The newest forecasts whose truth has come, one of each value, issued every horizon; six series at most."""
-        view, form = _view(host_of(name)), _wanted(request)
-        kept = view.kept("scored", form, rows)
-        return _response(await run_in_threadpool(view.scored, form, rows) if kept is None else kept, form, view)
+        return await newest_of("scored", request, name, rows)
 
     @app.get("/alarms", responses={**PROBLEMS, 200: json_object("Counts, and the newest alarms")}, summary="Alarms")
     async def alarms(name: Name = None) -> Response:
