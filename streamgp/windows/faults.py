@@ -62,6 +62,22 @@ class Stuck(NamedTuple):
     value: float
 
 
+class _News(NamedTuple):
+    """A sentence about what was found in this row of a batch; it is said once for its key."""
+
+    row: int
+    key: str
+    sentence: str
+
+
+class _Dead(NamedTuple):
+    """A sensor found dead in this row of runs, after `rows` rows of one value; longest: of a value before it."""
+
+    row: int
+    rows: int
+    longest: int
+
+
 class Faults:
     """Finds sentinels and dead sensors, row by row.
 
@@ -107,24 +123,30 @@ class Faults:
         coded = _coded(values)
         plain = (np.where(coded, np.nan, values) if coded.any() else values)[order]
         runs = _Runs(plain, own, self._held)
-        found, stuck = values, list[Stuck]()
+        found, stuck, news = values, list[Stuck](), list[_News]()
         if coded.any():
-            found = self._without_sentinels(values, coded[order], plain, own, order, runs)
+            found, news = self._without_sentinels(values, coded[order], plain, own, order, runs)
         if self.least and (ended := self._dead(runs)):
             found = found.copy() if found is values else found
-            for rows, column, row in ended:
+            for rows, column, dead in ended:
                 found[order[rows], column] = np.nan
-                if row is not None:
-                    where, value = int(order[row]), float(plain[row, column])
+                if dead is not None:
+                    where, value = int(order[dead.row]), float(plain[dead.row, column])
                     stuck.append(Stuck(where, int(code[where]), column, value))
+                    news.append(self._dead_news(where, column, value, dead))
         runs.store(self._held)
+        for _, key, sentence in sorted(news):
+            if key not in self._told:
+                self._told.add(key)
+                self.said.append(sentence)
         return found, sorted(stuck)
 
     def _without_sentinels(
         self, values: Floats, coded: Bools, plain: Floats, own: Ints, order: Ints, runs: _Runs
-    ) -> Floats:
-        """The values without those of `CODES` that are far from all others before them; all but values by series."""
-        found = values.copy()
+    ) -> tuple[Floats, list[_News]]:
+        """The values without those of `CODES` that are far from all others before them, and what is new of them; all
+        but values by series."""
+        found, news = values.copy(), list[_News]()
         changed = runs.changed(plain.shape)
         for column in np.flatnonzero(coded.any(0)).tolist():
             for series in np.unique(own[coded[:, column]]).tolist():
@@ -139,25 +161,28 @@ class Faults:
                     away = np.maximum(low - value, value - high) > AWAY * (high - low)
                 gone = np.flatnonzero(coded[start:stop, column] & away & (moved >= MOVES))
                 found[order[start + gone], column] = np.nan
-                self._note(column, value[gone])
+            rows = np.flatnonzero(np.isnan(found[:, column]) & ~np.isnan(values[:, column]))
+            news += self._sentinel_news(rows, column, values[rows, column])
+        return found, news
 
-        return found
-
-    def _note(self, column: int, values: Floats) -> None:
-        """Count sentinels of a column; one that has come again is said."""
-        for value, count in zip(*np.unique(values, return_counts=True), strict=True):
-            key = f"{self.columns[column]} {value:.10g}"
-            self._count[key] = self._count.get(key, 0) + int(count)
-            if self._count[key] >= AGAIN and key not in self._told:
-                self._told.add(key)
-                self.said.append(
+    def _sentinel_news(self, rows: Ints, column: int, values: Floats) -> list[_News]:
+        """Count sentinels of a column, by row; one that has come again is news."""
+        news = list[_News]()
+        for value in np.unique(values).tolist():
+            key, own = f"{self.columns[column]} {value:.10g}", rows[values == value]
+            before = self._count.get(key, 0)
+            self._count[key] = before + len(own)
+            if before < AGAIN <= before + len(own):
+                sentence = (
                     f"{self.columns[column]} is {value:.10g} again and again, far from all its other values: it counts "
                     "as missing there; --sentinel none takes it as a value"
                 )
+                news.append(_News(int(own[AGAIN - before - 1]), key, sentence))
+        return news
 
-    def _dead(self, runs: _Runs) -> list[tuple[Ints, int, int | None]]:
-        """Rows (in the order of `runs`) in which a sensor is dead, its column, and the row in which it was found."""
-        found = list[tuple[Ints, int, int | None]]()
+    def _dead(self, runs: _Runs) -> list[tuple[Ints, int, _Dead | None]]:
+        """Rows (in the order of `runs`) in which a sensor is dead, its column, and how it was found."""
+        found = list[tuple[Ints, int, _Dead | None]]()
         long = (runs.length >= self.least) & (runs.value != 0)
         for group in np.unique(np.append(runs.group[long], runs.group[runs.was_dead])).tolist():
             start, stop = np.searchsorted(runs.group, [group, group + 1])
@@ -185,8 +210,8 @@ class Faults:
                     if len(far):
                         dead = True
                         first = begin + int(far[0])
-                        self._say(column, v, int(length[first]), int(longest))
-                        found.append((runs.row[start + first : start + end], column, int(runs.row[start + first])))
+                        how = _Dead(int(runs.row[start + first]), int(length[first]), int(longest))
+                        found.append((runs.row[start + first : start + end], column, how))
                 else:
                     found.append((runs.row[start + begin : start + end], column, None))
                 if not dead and v != 0 and end < stop - start:
@@ -201,14 +226,14 @@ class Faults:
             return np.inf
         return max(float(self.least), OFTEN * longest + 1, math.log(CHANCE / pairs) / math.log(share))
 
-    def _say(self, column: int, value: float, rows: int, longest: int) -> None:
-        if (key := self.columns[column]) not in self._told:
-            self._told.add(key)
-            self.said.append(
-                f"{key} has been exactly {value:.6g} for {rows:,} rows, and never kept a value for more than "
-                f"{longest:,} before: its sensor counts as dead, and its values as missing, until another one comes; "
-                "--sentinel none takes them as values"
-            )
+    def _dead_news(self, row: int, column: int, value: float, dead: _Dead) -> _News:
+        key = self.columns[column]
+        sentence = (
+            f"{key} has been exactly {value:.6g} for {dead.rows:,} rows, and never kept a value for more than "
+            f"{dead.longest:,} before: its sensor counts as dead, and its values as missing, until another one comes; "
+            "--sentinel none takes them as values"
+        )
+        return _News(row, key, sentence)
 
     def _reserve(self, series: int) -> None:
         more = series - self._held.shape[1]

@@ -121,6 +121,19 @@ def test_however_a_stream_is_cut_it_is_the_same(data: Any, seed: int) -> None:
         np.testing.assert_array_equal(own, other.state(2)[0][part])
 
 
+@pytest.mark.parametrize("size", [7, 50, 1000])
+def test_what_is_found_is_said_in_the_order_of_rows(size: int) -> None:
+    """A second series' column dies first, and the first column's sentinel comes again last."""
+    values, code = np.stack([noise(800), noise(800, 1)], 1), np.tile([0, 1], 400)
+    values[300::2, 1], values[241::2, 1] = values[300, 1], values[241, 1]
+    values[[500, 700], 0] = -999.0
+    sizes = [size] * (800 // size)
+    _, faults, stuck = found(values, code, sizes)
+    assert [one[1] for one in stuck] == [1, 0]
+    assert [said.split()[:2] for said in faults.said] == [["c1", "has"], ["c0", "is"]]
+    assert f"{values[241, 1]:.6g}" in faults.said[0]
+
+
 def test_series_of_a_panel_are_apart() -> None:
     values, code = np.stack([noise(300), noise(300, 1) * 1000], 1).reshape(-1), np.tile([0, 1], 300)
     values[200:600:2] = np.where(np.arange(200) % 50 == 0, 9999.0, values[200:600:2])
