@@ -1,6 +1,6 @@
-"""Values that say that there is none: sentinels such as -999, and a sensor that stands still.
+"""Values that say that there is none: sentinels such as -999, a sensor that stands still, and spikes.
 
-Both are found in the rows of a series so far, and are missing from there on; nothing looks ahead, and how a stream is
+They are found in the rows of a series so far, and are missing from there on; nothing looks ahead, and how a stream is
 cut into micro-batches changes nothing.
 
 A *sentinel* is a value of `CODES`, and farther from all other values of its column, in its series, than these are from
@@ -15,6 +15,10 @@ where p is the share of the N pairs of rows before the run, with a value other t
 0, and not the least or the largest value so far: rain, nights, parked cars and valves that are shut may stand there for
 as long as they like. Nor is anything dead where values usually repeat (p > USUAL: set points, counts, flags), or
 without a season, when nothing says how long standing still is long. It lives again with the first other value.
+
+A *spike* is a value farther than `SPIKE` ranges from all others before it, once the column has moved `SEEN` times,
+that stands alone: where the next one is as far on the same side, a new level has come, and that one is none. A spike
+happened, and stays a truth; but it says nothing of what comes next, and is missing among the values before.
 
 Memory is a few numbers a series and column.
 """
@@ -44,13 +48,17 @@ AWAY = 1.0
 """Ranges of all other values that a sentinel is away from the nearest of them."""
 MOVES = 24
 """Changes of a value after which its range is believed."""
+SPIKE = 10.0
+"""Ranges of all values before that a spike is away from the nearest of them."""
+SEEN = 240
+"""Changes of a value after which its range is wide enough to tell a spike by."""
 AGAIN = 2
 """Times that a sentinel comes before it is said."""
 LEAST, LASTS = 24, 1.25
 """Rows and shortest seasons that a sensor stands still before it is dead, at least."""
 OFTEN, CHANCE, USUAL, SEASONS = 3, 1e-6, 0.5, 3
 """See the module; and seasons of pairs of rows before anything is dead."""
-_PARTS = ("low", "high", "last", "run", "longest", "moves", "pairs", "equal", "dead")
+_PARTS = ("low", "high", "last", "run", "longest", "moves", "pairs", "equal", "dead", "spike")
 
 
 class Stuck(NamedTuple):
@@ -60,6 +68,28 @@ class Stuck(NamedTuple):
     code: int
     column: int
     value: float
+
+
+class Found(NamedTuple):
+    """What was found in rows.
+
+    Attributes:
+        values: (B, C) with what is missing as NaN, spikes too.
+        truths: (B, C) the same, with spikes; None where there are none.
+        stuck: sensors that were found dead, by row.
+    """
+
+    values: Floats
+    truths: Floats | None
+    stuck: list[Stuck]
+
+
+class _Spike(NamedTuple):
+    """A spike in this row of rows that stand series by series; ranges: how far it is from all values before."""
+
+    row: int
+    column: int
+    ranges: float
 
 
 class _News(NamedTuple):
@@ -79,13 +109,14 @@ class _Dead(NamedTuple):
 
 
 class Faults:
-    """Finds sentinels and dead sensors, row by row.
+    """Finds sentinels, dead sensors and spikes, row by row.
 
     Args:
         columns: names, C.
         season: rows of the shortest season; 1 or less: none, and no sensor is dead.
         declared: values that are missing wherever they stand.
         finds: whether others are found.
+        spikes: whether spikes are, too.
 
     Attributes:
         said: what was found and has not been told, a sentence each.
@@ -94,15 +125,18 @@ class Faults:
         >>> faults = Faults(("y",), season=1, declared=(), finds=True)
         >>> y = np.sin(np.arange(100.0))[:, None]
         >>> y[[50, 70]] = -999.0
-        >>> found, _ = faults.take(np.zeros(100, np.int64), y)
-        >>> np.flatnonzero(np.isnan(found[:, 0])).tolist()
+        >>> found = faults.take(np.zeros(100, np.int64), y)
+        >>> np.flatnonzero(np.isnan(found.values[:, 0])).tolist()
         [50, 70]
         >>> len(faults.said)
         1
     """
 
-    def __init__(self, columns: tuple[str, ...], season: int, declared: tuple[float, ...], finds: bool) -> None:
+    def __init__(
+        self, columns: tuple[str, ...], season: int, declared: tuple[float, ...], finds: bool, spikes: bool = False
+    ) -> None:
         self.columns, self.declared, self.finds = columns, np.array(declared, dtype=np.float64), finds
+        self.spikes = spikes
         self.least = max(LEAST, math.ceil(LASTS * season)) if season > 1 else 0
         self.season = season
         self.said: list[str] = []
@@ -110,22 +144,26 @@ class Faults:
         self._told: set[str] = set()
         self._held = np.zeros((len(_PARTS), 0, len(columns)))
 
-    def take(self, code: Ints, values: Floats) -> tuple[Floats, list[Stuck]]:
-        """The next rows (B, C) of these series (B,), in their order: the values with what is missing as NaN, and the
-        sensors that were found dead, by row."""
+    def take(self, code: Ints, values: Floats) -> Found:
+        """The next rows (B, C) of these series (B,), in their order."""
         if len(self.declared):
             values = np.where(np.isin(values, self.declared), np.nan, values)
         if not self.finds or not values.size:
-            return values, []
+            return Found(values, None, [])
         self._reserve(int(code.max()) + 1)
         order = np.argsort(code, kind="stable")
         own = code[order]
         coded = _coded(values)
         plain = (np.where(coded, np.nan, values) if coded.any() else values)[order]
+        spikes = self._spikes(plain, own) if self.spikes else []
+        news = [self._spike_news(order, plain, spike) for spike in spikes]
+        for spike in spikes:
+            plain[spike.row, spike.column] = np.nan
         runs = _Runs(plain, own, self._held)
-        found, stuck, news = values, list[Stuck](), list[_News]()
+        found, stuck = values, list[Stuck]()
         if coded.any():
-            found, news = self._without_sentinels(values, coded[order], plain, own, order, runs)
+            found, more = self._without_sentinels(values, coded[order], plain, own, order, runs)
+            news += more
         if self.least and (ended := self._dead(runs)):
             found = found.copy() if found is values else found
             for rows, column, dead in ended:
@@ -139,7 +177,58 @@ class Faults:
             if key not in self._told:
                 self._told.add(key)
                 self.said.append(sentence)
-        return found, sorted(stuck)
+        if not spikes:
+            return Found(found, None, sorted(stuck))
+        truths, found = found, found.copy()
+        for spike in spikes:
+            found[order[spike.row], spike.column] = np.nan
+        return Found(found, truths, sorted(stuck))
+
+    def _spikes(self, plain: Floats, own: Ints) -> list[_Spike]:
+        """Spikes among rows (B, C) that stand series by series, `own` (B,); nothing is looked at row by row where no
+        value is far from those before these rows."""
+        begins = np.flatnonzero(np.append(True, own[1:] != own[:-1]))
+        ends, series = np.append(begins[1:], len(own)), own[begins]
+        low, high, moves, last = (self._held[_PARTS.index(part)][series] for part in ("low", "high", "moves", "spike"))
+        least, most = np.fmin.reduceat(plain, begins, 0), np.fmax.reduceat(plain, begins, 0)  # (S, C)
+        with np.errstate(invalid="ignore"):
+            reach = SPIKE * (high - low)
+            far = (most - high > reach) | (low - least > reach)
+        found = list[_Spike]()
+        for at, column in zip(*np.nonzero((far | (moves < SEEN) | (last != 0)) & np.isfinite(least)), strict=True):
+            rows = slice(begins[at], ends[at])
+            found += self._spikes_of(plain[rows, column], int(series[at]), int(column), int(begins[at]))
+        return sorted(found)
+
+    def _spikes_of(self, values: Floats, series: int, column: int, begin: int) -> list[_Spike]:
+        """Spikes of one column of a series, whose next values (n,) stand from row `begin` on."""
+        held = dict(zip(_PARTS, self._held[:, series, column].tolist(), strict=True))
+        known = np.flatnonzero(~np.isnan(values))
+        value, found, start, side = values[known], list[_Spike](), 0, held["spike"]
+        low, high, last, moves = held["low"], held["high"], held["last"], held["moves"]
+        while start < len(value):
+            rest = value[start:]
+            lows = np.fmin.accumulate(np.append(low, rest))[:-1]
+            highs = np.fmax.accumulate(np.append(high, rest))[:-1]
+            moved = moves + np.cumsum(np.append(0, rest != np.append(last, rest[:-1])))[:-1]
+            reach = np.where((moved >= SEEN) & (highs > lows), SPIKE * (highs - lows), np.inf)
+            above, below = rest - highs > reach, lows - rest > reach
+            far = np.flatnonzero(above | below)
+            if not len(far):
+                side = 0.0
+                break
+            at = int(far[0])
+            before, side = side if at == 0 else 0.0, 1.0 if above[at] else -1.0
+            low, high, moves = float(lows[at]), float(highs[at]), float(moved[at])
+            last = float(rest[at - 1]) if at else last
+            if before == side:  # the second in a row: a level
+                low, high, moves, last, side = min(low, rest[at]), max(high, rest[at]), moves + 1, float(rest[at]), 0.0
+            else:
+                ranges = float(max(rest[at] - high, low - rest[at]) / (high - low))
+                found.append(_Spike(begin + int(known[start + at]), column, ranges))
+            start += at + 1
+        self._held[_PARTS.index("spike"), series, column] = side
+        return found
 
     def _without_sentinels(
         self, values: Floats, coded: Bools, plain: Floats, own: Ints, order: Ints, runs: _Runs
@@ -226,6 +315,15 @@ class Faults:
             return np.inf
         return max(float(self.least), OFTEN * longest + 1, math.log(CHANCE / pairs) / math.log(share))
 
+    def _spike_news(self, order: Ints, plain: Floats, spike: _Spike) -> _News:
+        key, value = self.columns[spike.column], float(plain[spike.row, spike.column])
+        sentence = (
+            f"{key} is {value:.6g}, {spike.ranges:,.0f} times as far from all its values before as these are from "
+            "each other: a row alone like that is scored, and counts as missing among the values that forecasts look "
+            "back on; --sentinel none takes it as a value"
+        )
+        return _News(int(order[spike.row]), f"{key} spike", sentence)
+
     def _dead_news(self, row: int, column: int, value: float, dead: _Dead) -> _News:
         key = self.columns[column]
         sentence = (
@@ -283,7 +381,7 @@ class _Runs:
         self.value = flat[known]
         self.group = column * self._series + own[self.row]
         self.columns = columns
-        _, _, last, run, _, _, _, _, dead = (part.T.reshape(-1)[self.group] for part in held)
+        _, _, last, run, _, _, _, _, dead, _ = (part.T.reshape(-1)[self.group] for part in held)
         self.head = np.append(True, self.group[1:] != self.group[:-1])[: len(known)]
         before = np.where(self.head, last, np.append(np.nan, self.value)[: len(known)])
         self.breaks = self.value != before

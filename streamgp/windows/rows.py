@@ -22,11 +22,18 @@ _NUMBERS = (
 
 
 class BatchRows(NamedTuple):
-    """B rows. code: (B,) series; ds: (B,) ns or the clock's own integers; values: (B, C), NaN is missing."""
+    """B rows. code: (B,) series; ds: (B,) ns or the clock's own integers; values: (B, C), NaN is missing; truths:
+    (B, C) the same with spikes, None where there are none."""
 
     code: Ints
     ds: Ints
     values: Floats
+    truths: Floats | None = None
+
+    def rows(self, which: slice | Ints | Bools) -> BatchRows:
+        """Some of them."""
+        truths = None if self.truths is None else self.truths[which]
+        return BatchRows(self.code[which], self.ds[which], self.values[which], truths)
 
 
 class Names:

@@ -12,8 +12,8 @@ moves nothing. A row becomes *current* when it is read or, with known inputs, wh
 have been read: only then do its targets count, so that a forecast from an earlier row cannot have seen them. Memory is
 series · (lags + 2 · season + horizon) rows.
 
-Sentinels and the values of a dead sensor are missing (`faults`). Those that a sensor repeated before it was found dead
-are forgotten, once the row that showed it is current.
+Sentinels and the values of a dead sensor are missing (`faults`), and so is a spike, but as a truth (`truths`). What a
+sensor repeated before it was found dead is forgotten, once the row that showed it is current.
 
 A row behind a newer one of its series is late. With `late="use"` it takes the place of its time, where that is still
 kept and empty, behind the first row of its series: rows that are read after it see it there. It is a truth at once, and
@@ -45,6 +45,7 @@ from streamgp.windows.lost_inputs import LostInputs
 from streamgp.windows.missing import bridged, complete, filled, finite
 from streamgp.windows.rows import BatchRows, Names, increasing, numbers, times
 from streamgp.windows.timeline import NEVER, PACE, Ring, Timeline
+from streamgp.windows.truths import TruthsApart
 
 __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
 
@@ -121,7 +122,9 @@ class Windows:
         self._last = np.zeros((3, 0), np.int64)  # (3, S) last step, last time, first time (or tick) of each series
         self._queue = np.zeros((4, 0), np.int64)  # (4, W) code, step, time, position of rows not yet current
         short = (spec.seasons or (spec.season,))[0] if spec.lags else 1
-        self._faults = Faults(spec.columns, short, spec.sentinels, spec.faults)
+        fills = bool(spec.lags) and spec.gaps == "fill"
+        self._faults = Faults(spec.columns, short, spec.sentinels, spec.faults, spikes=fills)
+        self._apart = TruthsApart(outputs)
         inputs = channels - outputs
         self._lost = None
         if inputs and spec.lags and spec.gaps == "fill":
@@ -161,10 +164,10 @@ class Windows:
         """
         read = self._read(rows, code)
         self._reserve()
-        values, dead = self._faults.take(read.code, read.values)
-        read = read._replace(values=values)
-        if dead or self._dead:
-            return self._in_pieces(read, dead)
+        found = self._faults.take(read.code, read.values)
+        read = read._replace(values=found.values, truths=found.truths)
+        if found.stuck or self._dead:
+            return self._in_pieces(read, found.stuck)
         return self._push(read)
 
     def told(self) -> list[str]:
@@ -179,7 +182,8 @@ class Windows:
         nowhere = np.full(len(code), -1, np.int64)
         timeline = self._past()
         current = _Current(code, step, ds, position, nowhere, position)
-        return self._ask(_Current(*(part[:0] for part in current)), timeline), self._answer(current, timeline)
+        nothing = self._ask(_Current(*(part[:0] for part in current)), timeline)
+        return nothing, self._with_truths(current, self._answer(current, timeline))
 
     def ask_last(self, future: pa.Table | None = None) -> Asks:
         """A question at the newest row of every series, for a forecast.
@@ -282,7 +286,7 @@ class Windows:
             ends = [one.row + 1 for one in dead if one.row >= start]
             stop = min([start + 1] if self._dead else [*ends, count])
             rows = slice(start, stop)
-            found = self._push(BatchRows(read.code[rows], read.ds[rows], read.values[rows]))
+            found = self._push(read.rows(rows))
             asks.append(found[0])
             answers.append(found[1])
             self._dead += [(one, int(self._last[0, one.code])) for one in dead if start <= one.row < stop]
@@ -313,13 +317,16 @@ class Windows:
         """Read rows behind those before; also returns the rows that became current."""
         keep, step = self._steps(read)
         self.late += len(read.ds) - len(keep)
-        code, ds, values = read.code[keep], read.ds[keep], read.values[keep]
+        code, ds, values, truths = read.rows(keep)
+        if truths is not None:
+            self._apart.take(code, step, values, truths)
         if self._lost is not None:
             values = self._lost.in_rows(self._ring, code, step, values, self._last[0])
         timeline = Timeline(self._ring, code, step, ds, values, self._back, self._waits)
         current = self._become(timeline, np.stack([code, step, ds, position[keep]]))
         answers = self._answer(current, timeline)
         known = Recent(current.code, current.step, answers.y.numpy())
+        answers = self._with_truths(current, answers)
         asks = self._ask(current, timeline, recent=known)
         self._take(known)
         self._ring.write(code, step, ds, values)
@@ -342,7 +349,7 @@ class Windows:
         for now in range(int(turn.max()) + 1):
             for piece, go_on in ((turn == now) & ~behind, self._go_on), ((turn == now) & behind, self._file):
                 if piece.any():
-                    found = go_on(BatchRows(*(part[piece] for part in read)), position[piece])
+                    found = go_on(read.rows(piece), position[piece])
                     asks.append(found[0])
                     answers.append(found[1])
                     by.append(found[2].by)
@@ -361,7 +368,9 @@ class Windows:
         by, step = by[step >= 0], step[step >= 0]
         self.late += len(read.ds) - len(by)
         self.late_used += len(by)
-        code, ds, values, position = read.code[by], read.ds[by], read.values[by], position[by]
+        (code, ds, values, truths), position = read.rows(by), position[by]
+        if truths is not None:
+            self._apart.take(code, step, values, truths)
         timeline = Timeline(self._ring, code, step, ds, values, self._back, self._waits)
         self._ring.write(code, step, ds, values)
         waits = step > self._last[0, code] - self._waits
@@ -372,6 +381,7 @@ class Windows:
         nothing = self._ask(_Current(*(part[:0] for part in current)), timeline)
         answers = self._answer(current, timeline)
         self._take(Recent(code, step, answers.y.numpy()))
+        answers = self._with_truths(current, answers)
         gone = step - self.spec.season <= self._last[0, code] - self._ring.capacity
         answers.seasonal[torch.from_numpy(gone)] = torch.nan
         answers.filed[:] = True
@@ -711,6 +721,10 @@ class Windows:
         now, before = (torch.from_numpy(y[:, at].copy()) for at in (0, 1))
         return Answers(series, step, position, ds, now, before, torch.zeros(len(series), dtype=torch.bool))
 
+    def _with_truths(self, rows: _Current, answers: Answers) -> Answers:
+        """With spikes, which the values that windows look back on are without."""
+        return answers._replace(y=self._apart.put(rows.code, rows.step, answers.y))
+
     def _past(self) -> Timeline:
         """The rows read before, and no new ones."""
         none = np.zeros(0, np.int64)
@@ -730,6 +744,7 @@ class Windows:
         tensors |= {f"faults.{part}": tensor for part, tensor in faults.items()}
         rest: dict[str, Json] = {"rows": self.rows, "late": self.late, "snapped": self.snapped, "faults": about}
         rest["dead"] = [[*one, step] for one, step in self._dead]
+        rest["apart"] = self._apart.state()
         if self.spec.late == "use":
             rest["late_used"] = self.late_used
         return tensors, rest | {"names": cast(Json, list(self.names))}
@@ -756,6 +771,7 @@ class Windows:
         self._faults.restore({"held": tensors["faults.held"]}, cast("dict[str, Json]", rest["faults"]))
         dead = cast("list[tuple[int, int, int, float, int]]", rest["dead"])
         self._dead = [(Stuck(row, code, column, value), step) for row, code, column, value, step in dead]
+        self._apart.restore(rest["apart"])
 
 
 def _seasons_before(ahead: Ints, season: int) -> Ints:

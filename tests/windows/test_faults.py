@@ -1,4 +1,4 @@
-"""Sentinels and dead sensors: found by what came before, the same however a stream is cut, and not in clean streams."""
+"""Sentinels, dead sensors and spikes: found by what came before, the same however a stream is cut, and not in clean streams."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def found(y: Any, code: Any = None, sizes: Any = None, season: int = DAY, **opti
     out, stuck, start = [], [], 0
     for size in [*(sizes or []), len(values)]:
         rows = slice(start, start + size)
-        own, dead = faults.take(code[rows], values[rows])
-        out.append(own)
-        stuck += [(start + one.row, one.code, one.column, one.value) for one in dead]
+        own = faults.take(code[rows], values[rows])
+        out.append(own.values)
+        stuck += [(start + one.row, one.code, one.column, one.value) for one in own.stuck]
         start += size
     return np.concatenate(out), faults, stuck
 
@@ -73,6 +73,30 @@ def test_a_dead_sensor_is_found_after_a_day_and_a_quarter_and_lives_again() -> N
     assert len(faults.said) == 1 and "dead" in faults.said[0]
 
 
+def test_a_spike_stands_alone_and_a_level_stays() -> None:
+    y = noise(800)
+    y[[300, 400, 405]] = 1e4, -1e4, 1e4
+    y[500:] += 2e4
+    y[600] = 80.0  # within all that was seen
+    out, faults, _ = found(y, spikes=True)
+    assert np.flatnonzero(np.isnan(out[:, 0])).tolist() == [300, 400, 405, 500]
+    assert len(faults.said) == 1 and faults.said[0].startswith("c0 is 10000, ")
+    out, faults, _ = found(y)
+    assert not np.isnan(out).any() and not faults.said
+
+
+def test_nothing_is_a_spike_before_values_have_moved() -> None:
+    flag = np.zeros(600)
+    flag[[300, 301, 400]] = 1.0
+    early = noise(600)
+    early[200] = 1e6
+    late = noise(600)
+    late[300] = 1e6
+    for y, gone in ((flag, []), (early, []), (late, [300])):
+        out, _, _ = found(y, spikes=True)
+        assert np.flatnonzero(np.isnan(out[:, 0])).tolist() == gone
+
+
 def clean(seed: int) -> dict[str, Any]:
     """Streams that repeat values, and mean it."""
     generator, rows = np.random.default_rng(seed), 60 * DAY
@@ -90,6 +114,7 @@ def clean(seed: int) -> dict[str, Any]:
         "counts": generator.poisson(2.0, rows),
         "flags": np.repeat(generator.random(rows // DAY) < 0.7, DAY),
         "degrees": (15 + 5 * np.sin(np.arange(rows) / 30)).round(),
+        "heavy": generator.standard_t(3, rows).cumsum() / 50 + generator.lognormal(0, 1.5, rows),
         "full": (noise(rows, seed) + np.repeat(generator.normal(0, 30, rows // 60), 60)).clip(30, 70),
     }
 
@@ -97,14 +122,14 @@ def clean(seed: int) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(3))
 def test_clean_streams_are_left_alone(seed: int) -> None:
     for name, y in clean(seed).items():
-        out, faults, stuck = found(y)
+        out, faults, stuck = found(y, spikes=True)
         assert not np.isnan(out).any() and not faults.said and not stuck, name
 
 
 @given(data=st.data(), seed=st.integers(0, 10**6))
 @examples(40)
 def test_however_a_stream_is_cut_it_is_the_same(data: Any, seed: int) -> None:
-    generator, rows = np.random.default_rng(seed), 500
+    generator, rows = np.random.default_rng(seed), 900
     code = generator.integers(0, 2, rows) if seed % 2 else np.zeros(rows, np.int64)
     values = np.stack([noise(rows, seed), generator.standard_normal(rows)], 1)
     begin = int(generator.integers(150, 400))
@@ -112,9 +137,11 @@ def test_however_a_stream_is_cut_it_is_the_same(data: Any, seed: int) -> None:
     values[generator.random(rows) < 0.02, 0] = -999.0
     values[generator.random((rows, 2)) < 0.05] = np.nan
     values[300:330, 0] = np.repeat(values[300:330:3, 0], 3)
+    for row in generator.integers(0, rows - 3, 5):
+        values[row : row + generator.integers(1, 4), generator.integers(0, 2)] = generator.choice([-5e4, 5e4, 1e6])
     sizes = data.draw(st.lists(st.integers(1, 60), max_size=30))
-    out, faults, stuck = found(values, code, sizes, season=5)
-    whole, other, all_stuck = found(values, code, season=5)
+    out, faults, stuck = found(values, code, sizes, season=5, spikes=True)
+    whole, other, all_stuck = found(values, code, season=5, spikes=True)
     np.testing.assert_array_equal(out, whole)
     assert stuck == all_stuck and faults.said == other.said
     for part, own in faults.state(2)[0].items():
@@ -149,7 +176,7 @@ def test_series_of_a_panel_are_apart() -> None:
     restored = Faults(("c0",), DAY, (), True)
     restored.restore(*faults.state(2))
     np.testing.assert_array_equal(
-        restored.take(code[:20], both[:20, None])[0], faults.take(code[:20], both[:20, None])[0]
+        restored.take(code[:20], both[:20, None]).values, faults.take(code[:20], both[:20, None]).values
     )
 
 
@@ -189,3 +216,20 @@ def test_what_a_dead_sensor_repeated_is_forgotten_however_the_stream_is_cut(know
     for a, b in zip(*(pushed(v, [], known)[0] for v in (y, gone)), strict=True):  # questions behind the row that told
         behind = -(400 - 231) + (3 if known else 0)
         torch.testing.assert_close(a[behind:], b[behind:], equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_spike_is_a_truth_and_missing_among_the_values_before(known: bool) -> None:
+    """However the stream is cut, and restored in between; with known inputs its truth waits for these."""
+    y = noise(360)
+    y[300] = 1e5
+    gone = np.where(y > 1e4, np.nan, y)
+    one, without = pushed(y, [], known), pushed(gone, [], known)
+    for a, b in zip(one[0], without[0], strict=True):
+        torch.testing.assert_close(a, b, equal_nan=True, rtol=0, atol=0)
+    assert torch.equal(one[1][1].flatten(), torch.from_numpy(y[: len(one[1][1])]))
+    assert bool(without[1][1].isnan().any())
+    for sizes in ([7] * 50, [301, 1, 1]):
+        cut = pushed(y, sizes, known, restart=True)
+        for a, b in zip([*one[0], *one[1]], [*cut[0], *cut[1]], strict=True):
+            torch.testing.assert_close(a, b, equal_nan=True, rtol=0, atol=0)

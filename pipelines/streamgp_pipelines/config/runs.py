@@ -82,8 +82,8 @@ class DataConfig(Settings):
     )
     sentinel: Annotated[Sentinels, Flag(HelpPanel.DATA)] = Field(
         (),
-        description="Values that stand for a missing one in targets and inputs, -999,9999 or repeated; others, and "
-        "sensors that are dead, are found by what they do: none switches that off",
+        description="Values that stand for a missing one in targets and inputs, -999,9999 or repeated; others, "
+        "dead sensors and spikes, are found by what they do: none switches that off",
     )
     late: Annotated[Late, Flag(HelpPanel.DATA)] = "skip"
     test_column: Annotated[str | None, Flag(HelpPanel.TEST, "COL")] = Field(
