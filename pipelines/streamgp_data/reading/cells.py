@@ -20,6 +20,9 @@ LINE, FAULT, TEXT = "_line", "_fault", "_text"
 """Bookkeeping columns of every file source: the first line (or row) of the record, from 1; what is wrong with
 it, as "reason|column|detail", or null; the record as it was, where something is wrong."""
 
+HEADER = "header"
+"""The reason of a line between rows that names columns."""
+
 NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None")
 """What stands for a missing value in a column that is not text."""
 

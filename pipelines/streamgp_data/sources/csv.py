@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from streamgp.errors import DataError, UsageError
 from streamgp_data.reading.bytes import open_bytes
-from streamgp_data.reading.careful import readable, split_cells, split_line, split_records
+from streamgp_data.reading.careful import header_rows, readable, split_cells, split_line, split_records
 from streamgp_data.reading.cells import (
+    HEADER,
     NULLS,
     cell_faults,
     convert,
@@ -239,6 +240,8 @@ class Csv(TextLines):
         for row in np.searchsorted(lines, undecoded, side="right") - 1:
             split.faults[int(row)] = fault("unparsable", "", f"bytes that are not {dialect.encoding}")
         cells, faults = split_cells(data, split, self.names, dialect.separator)
+        for row, said in header_rows(cells, self.names).items():
+            faults[row] = fault(HEADER, "", said)
         columns: list[pa.Array[Any]] = []
         for name, kind in self._kinds.items():
             found, bad = self._converted(name, cells[name], kind)

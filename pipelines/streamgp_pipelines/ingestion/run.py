@@ -47,6 +47,7 @@ from streamgp_pipelines.ingestion.chunk import (
 )
 from streamgp_pipelines.ingestion.dry_run import DryRun
 from streamgp_pipelines.ingestion.pairing import paired
+from streamgp_pipelines.ingestion.pieces import Pieces
 from streamgp_pipelines.ingestion.plan import ROW, Plan, interval, plan, time_name
 from streamgp_pipelines.ingestion.prefetch import prefetch
 from streamgp_pipelines.ingestion.report import (
@@ -197,7 +198,8 @@ class IngestionRun:
         reader, lines = self._clocks.get(report.name, (None, -1))
         if reader is None or lines != start.lines or reader.clock != chosen.clock:
             reader = _wound_up(source, chosen, start)
-        parts: Iterator[PreparedChunk] = prefetch(_prepared(source, chosen, reader, sieve, start))
+        report.pieces = Pieces(source.uri, chosen.meta)
+        parts = report.pieces.seen(prefetch(_prepared(source, chosen, reader, sieve, start)))
         if config.sort and chosen.meta.time is not None:
             parts = iter(in_time_order(list(parts), chosen.meta.time))
         empty: PreparedChunk | None = None
@@ -277,7 +279,10 @@ class IngestionRun:
         if self._dry is None:
             self._dry = DryRun(meta, table)
         sieve = Sieve(chosen.schema, meta.time, meta.series, report.name)
-        for part in prefetch(_prepared(source, chosen, _wound_up(source, chosen, start), sieve, start)):
+        report.pieces = Pieces(source.uri, chosen.meta)
+        for part in report.pieces.seen(
+            prefetch(_prepared(source, chosen, _wound_up(source, chosen, start), sieve, start))
+        ):
             if self._config.max_ahead is not None:
                 newest = NEVER if table is None else self._admission.newest
                 put_future_aside(part, meta, newest, self._config.max_ahead)
