@@ -123,8 +123,8 @@ class RunOptions(TypedDict, total=False):
     inputs: Names
     known: Names
     calendar: bool
-    lags: int | None
-    horizon: int
+    lags: str | int | None
+    horizon: str | int
     season: str | int | Sequence[int]
     gaps: Literal["reset", "fill"]
     sentinel: str | float | Sequence[str | float]
