@@ -123,9 +123,9 @@ class RunOptions(TypedDict, total=False):
     inputs: Names
     known: Names
     calendar: bool
-    lags: str | int | None
-    horizon: str | int
-    season: str | int | Sequence[int]
+    lags: int | None
+    horizon: int
+    season: str | int | Sequence[int | str]
     gaps: Literal["reset", "fill"]
     sentinel: str | float | Sequence[str | float]
     late: Literal["skip", "use"]

@@ -29,8 +29,12 @@ DIGITS = 400
 """Of the longest whole number that is read as one; a float64 has 309."""
 
 
-def parse_json(body: bytes) -> list[dict[str, Any]]:
+def parse_json(body: bytes, example: Any = None) -> list[dict[str, Any]]:
     """The rows of `[{...}, ...]` or `{"rows": [{...}, ...]}`.
+
+    Args:
+        body: of the request.
+        example: of a body, for the hint.
 
     Raises:
         DataError: it is neither; the field is named.
@@ -39,15 +43,16 @@ def parse_json(body: bytes) -> list[dict[str, Any]]:
         >>> parse_json(b'{"rows": [{"y": 1.5}]}')
         [{'y': 1.5}]
     """
+    such = f"such as {json.dumps(example or _EXAMPLE)[:400]}"
     try:
         found = json.loads(body, parse_constant=lambda _: None, parse_int=_whole, object_pairs_hook=unique_keys)
     except RecursionError:
         raise DataError("body: not JSON: nested too deeply", hint="a row has columns and values, one level") from None
     except ValueError as error:
-        raise DataError(f"body: not JSON: {error}", hint='such as {"rows": [{"ds": "2026-01-01", "y": 1.5}]}') from None
+        raise DataError(f"body: not JSON: {error}", hint=such) from None
     rows = found.get("rows") if isinstance(found, dict) else found
     if not isinstance(rows, list):
-        raise DataError("rows: there is no list of rows", hint='such as {"rows": [{"ds": "2026-01-01", "y": 1.5}]}')
+        raise DataError("rows: there is no list of rows", hint=such)
     for at, row in enumerate(rows):
         if not isinstance(row, dict):
             raise DataError(f"rows[{at}]: this is no object", hint="a row is an object of columns and values")
@@ -56,6 +61,9 @@ def parse_json(body: bytes) -> list[dict[str, Any]]:
         at = next(at for at, row in enumerate(rows) if not halves.isdisjoint(row))
         raise DataError(f"rows[{at}]: a key has half a surrogate pair, which is no character", hint="correct the key")
     return rows
+
+
+_EXAMPLE = {"rows": [{"ds": "2026-01-01", "y": 1.5}]}
 
 
 def _whole(digits: str) -> int | str:
