@@ -28,7 +28,9 @@ TABLE = re.compile(r"(<!-- options: (\w+) -->)\n.*?(<!-- end of options -->)", r
 POSITIONAL = {"table", "target", "models"}
 """Options that the functions have as arguments of their own."""
 WIDER = {
-    "season": "str | int | Sequence[int]",
+    "season": "str | int | Sequence[int | str]",
+    "lags": "int | None",
+    "horizon": "int",
     "sentinel": "str | float | Sequence[str | float]",
     "score_from": "str | int | None",
     "TrainConfig.set": "Mapping[str, OptionValue]",

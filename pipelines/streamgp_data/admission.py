@@ -91,6 +91,26 @@ class Admission:
         np.maximum.at(self._last, codes, times)
         return Verdict(duplicate, conflict, late, revises)
 
+    def known(self, rows: pa.Table) -> tuple[Bools, Bools]:
+        """(N,) each: rows that the table has, in any version, and rows whose series and time it has. None is counted.
+
+        Example:
+            >>> import tempfile
+            >>> from streamgp_data.table import TableMeta
+            >>> rows = pa.table({"t": [1, 2], "y": [0.5, 0.25]})
+            >>> table = Table.create(tempfile.mkdtemp() + "/t", rows.schema, TableMeta(time="t", clock=False))
+            >>> _ = table.append(rows, "demo", 1)
+            >>> same, there = Admission(table).known(pa.table({"t": [1, 2, 3], "y": [0.5, 0.75, 1.0]}))
+            >>> same.tolist(), there.tolist()
+            ([True, False, False], [True, True, False])
+        """
+        times, codes = self._keys(rows)
+        stored = self._stored(times, codes)
+        found = [stored.get(key, []) for key in zip(codes.tolist(), times.tolist(), strict=True)]
+        cells = self._values(rows)
+        same = [any(own == other for _, other in one) for own, one in zip(cells, found, strict=True)]
+        return np.array(same, bool), np.array([bool(one) for one in found], bool)
+
     def _compared(self, rows: pa.Table, times: Ints, codes: Ints, behind: Bools) -> tuple[Bools, Bools, Ints]:
         """(N,) each: duplicate, conflict and revises, of rows of which some may have the key of another."""
         meta, count = self.table.meta, rows.num_rows

@@ -95,13 +95,18 @@ class Quarantine:
         self._known[source] = _Known(store.rows, rows)
         return rows
 
+    def lines(self, source: str) -> dict[int, set[str]]:
+        """Line -> why it is here, of those of a source."""
+        found: dict[int, set[str]] = {}
+        for chunk in self._store.read(columns=["reason", "source", "line"]) if self._store is not None else ():
+            here = pl.DataFrame(pl.from_arrow(chunk.rows)).filter(source=source)
+            for line, reason in here.select("line", "reason").iter_rows():
+                found.setdefault(line, set()).add(reason)
+        return found
+
     def reasons_of(self, source: str, line: int) -> set[str]:
         """Why a line of a source is here; nothing where it is not."""
-        found: set[str] = set()
-        for chunk in self._store.read(columns=["reason", "source", "line"]) if self._store is not None else ():
-            here = pl.DataFrame(pl.from_arrow(chunk.rows)).filter(source=source, line=line)
-            found.update(here["reason"].to_list())
-        return found
+        return self.lines(source).get(line, set())
 
     def reasons(self) -> dict[str, int]:
         """Rows by reason."""

@@ -67,8 +67,8 @@ class Forecaster(Shown):
     Args:
         target: column or columns to forecast; default: y.
         horizon: steps ahead.
-        season: rows in each season, such as [48, 336]; "clock": the day and the week of frames with a clock; "auto":
-            these, else what the values show; "none".
+        season: rows in each season, such as [48, 336], or its length, such as "1d"; "clock": the day and the week of
+            frames with a clock; "auto": these, else what the values show; "none".
         known: inputs whose future values are known.
         inputs: columns whose past values are inputs.
         time: column of times, or row for rows without; default: ds, or the only one of times. A date and a time of day,
@@ -127,7 +127,7 @@ class Forecaster(Shown):
         target: str | Sequence[str] = (),
         horizon: int = 1,
         *,
-        season: int | Sequence[int] | Literal["clock", "auto", "none"] = "clock",
+        season: int | str | Sequence[int | str] = "clock",
         known: str | Sequence[str] = (),
         inputs: str | Sequence[str] = (),
         time: str | Sequence[str] | None = None,

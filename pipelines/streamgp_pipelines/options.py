@@ -125,7 +125,7 @@ class RunOptions(TypedDict, total=False):
     calendar: bool
     lags: int | None
     horizon: int
-    season: str | int | Sequence[int]
+    season: str | int | Sequence[int | str]
     gaps: Literal["reset", "fill"]
     sentinel: str | float | Sequence[str | float]
     late: Literal["skip", "use"]

@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamgp.errors import UsageError
 from streamgp.windows import seasons
 from streamgp.windows.calendar import Floats, Ints
 from streamgp.windows.rows import times
 from streamgp_data.batches import together
+from streamgp_data.intervals import nanoseconds, written
 from streamgp_data.table import Table, TableMeta
 
 MOST = 0.8
@@ -43,6 +45,41 @@ def confirmed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> t
     return _of_clock(when, values, meta) if seasons.propose(_even(when, values, meta.every_ns)) else ()
 
 
+def in_rows(text: str, opening: pa.RecordBatch | None, meta: TableMeta) -> tuple[int, ...]:
+    """Rows in each of the seasons that are written as lengths of time, or as rows, shortest first; opening, meta: as of
+    `proposed`.
+
+    Raises:
+        UsageError: the rows are not at one interval, or a season is no whole number of them.
+
+    Example:
+        >>> in_rows("1d,7d,12", None, TableMeta("t", every_ns=3600 * 10**9))
+        (12, 24, 168)
+    """
+    if meta.time is None or not meta.clock:
+        raise UsageError(
+            f"--season {text}: the rows of this table have no clock", hint="give the number of rows in a season"
+        )
+    every = meta.every_ns or _interval(times(_of_first_series(opening, meta), meta.time))
+    if every is None:
+        raise UsageError(
+            f"--season {text}: the rows of this table are not at one interval",
+            hint="give the number of rows in a season, or ingest the table with --every",
+        )
+    found = set[int]()
+    for part in text.split(","):
+        length = nanoseconds(part)
+        rows, rest = (int(part), 0) if length is None else divmod(length, every)
+        if rest or not rows:
+            near = max(rows, 2)
+            raise UsageError(
+                f"--season {part}: this is no whole number of rows, of which the table has one every {written(every)}",
+                hint=f"{written(near * every)} are {near:,} rows: give that, or a number of rows",
+            )
+        found.add(rows)
+    return tuple(sorted(found - {1}))
+
+
 def first_rows(table: Table, targets: Sequence[str]) -> pa.RecordBatch | None:
     """Time, series and targets of the first `ROWS` rows of a table; None where it has none."""
     columns = [name for name in (table.meta.time, table.meta.series, *targets) if name]
@@ -59,12 +96,20 @@ def _first_series(opening: pa.RecordBatch | None, meta: TableMeta, target: str) 
     """Times and values of a target, of the first series; none of a table without time, or without the target."""
     if opening is None or meta.time is None or target not in opening.schema.names:
         return np.zeros(0, np.int64), np.zeros(0)
-    rows = opening.slice(0, ROWS)
-    if meta.series is not None:
-        first = rows.column(meta.series)[0]
-        rows = rows.filter(pc.equal(rows.column(meta.series), first))
+    rows = _of_first_series(opening, meta)
     values = pc.cast(rows.column(target), pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return times(rows, meta.time), values
+
+
+def _of_first_series(opening: pa.RecordBatch | None, meta: TableMeta) -> pa.RecordBatch:
+    """The rows of the first series, of those that are looked at."""
+    if opening is None:
+        return pa.RecordBatch.from_pylist([], pa.schema([(meta.time or "", pa.int64())]))
+    rows = opening.slice(0, ROWS)
+    if meta.series is None or not rows.num_rows:
+        return rows
+    first = rows.column(meta.series)[0]
+    return rows.filter(pc.equal(rows.column(meta.series), first))
 
 
 def _of_clock(when: Ints, values: Floats, meta: TableMeta) -> tuple[int, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +16,8 @@ from streamgp.errors import DataError, UsageError
 from streamgp_data.table import Table
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
+from streamgp_pipelines.live.bodies import JsonRows
+from streamgp_pipelines.serving.intake import Intake
 from tests.live.feeds import Memory
 from tests.live.feeds import take as listen
 from tests.pipelines.ingesting import quarantine, rows, take, write
@@ -158,6 +162,13 @@ def test_frames_are_in_the_units_of_the_table() -> None:
     assert reader.read(pa.table({"ds": ["2024-01-04"], "p": [3000.0]}, schema=watts))["p"].to_pylist() == [3.0]
 
 
+def test_a_unit_in_the_name_of_a_column_is_that_of_messages(tmp_path: Path) -> None:
+    take(tmp_path / "t", write(tmp_path / "a.csv", days("1.5", "2", header="p [kW]")))
+    lines = [b'{"ds": "2024-02-01", "p [kW]": 3}', b'{"ds": "2024-02-02", "p [kW]": "4000 W"}']
+    assert listen(tmp_path / "t", Memory(lines))["quarantined"] == {}
+    assert rows(tmp_path / "t")["p [kW]"].to_list() == [1.5, 2.0, 3.0, 4.0]
+
+
 def test_messages_are_held_against_the_unit_too(tmp_path: Path) -> None:
     """A number without a unit is put aside, or is what --unit says; the stream goes on."""
     take(tmp_path / "t", write(tmp_path / "a.csv", days("1.5 kW", "2 kW")))
@@ -167,6 +178,71 @@ def test_messages_are_held_against_the_unit_too(tmp_path: Path) -> None:
     later = [b'{"ds": "2024-03-01", "p": 1500}', b'{"ds": "2024-03-02", "p": 2500}']
     summary = listen(tmp_path / "t", Memory([*lines, *later]), unit=("p=W",))
     assert rows(tmp_path / "t")["p"].to_list() == [1.5, 2.0, None, None, 1.5, 2.5]
+
+
+CELLS = {
+    "its unit": ("1.5 kW", 1.5),
+    "another prefix": ("1500 W", 1.5),
+    "another unit": ("1500 A", "unparsable"),
+    "the number alone": ("1.5", "no unit"),
+    "a missing one": ("NA", None),
+}
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "msgpack"])
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_of_messages_say_their_unit(name: str, form: str, tmp_path: Path) -> None:
+    cell, found = CELLS[name]
+    take(tmp_path / "t", write(tmp_path / "a.csv", days("1.25 kW", "2 kW")))
+    one: dict[str, object] = {"ds": "2024-02-01", "p": cell}
+    payload = {
+        "json": json.dumps(one).encode(),
+        "csv": f"ds,p\n2024-02-01,{cell}\n".encode(),
+        "msgpack": msgpack.packb(one),
+    }
+    summary = listen(tmp_path / "t", Memory([payload[form]]), format=form)
+    put_aside = isinstance(found, str)
+    assert summary["quarantined"] == ({found: 1} if put_aside else {})
+    assert rows(tmp_path / "t")["p"].to_list()[2:] == ([] if put_aside else [found])
+
+
+def test_a_unit_that_is_given_is_that_of_the_numbers_alone(tmp_path: Path) -> None:
+    take(tmp_path / "t", write(tmp_path / "a.csv", days("1.5 kW", "2 kW")))
+    lines = [b'{"ds": "2024-02-01", "p": 1500}', b'{"ds": "2024-02-02", "p": "2.5 kW"}']
+    assert listen(tmp_path / "t", Memory(lines), unit=("p=W",))["quarantined"] == {}
+    assert rows(tmp_path / "t")["p"].to_list() == [1.5, 2.0, 1.5, 2.5]
+
+
+def test_rows_of_a_request_say_their_unit_too(tmp_path: Path) -> None:
+    """A number alone is in the unit of the table."""
+    take(tmp_path / "t", write(tmp_path / "a.csv", days("50 km/h", "51 km/h", header="v")))
+    cells: list[object] = ["30 km/h", "30000 m/h", 30, "30", "30 mph"]
+    sent = [{"ds": f"2024-02-{at + 1:02}", "v": cell} for at, cell in enumerate(cells)]
+    intake = Intake(table := Table.open(tmp_path / "t"))
+    receipt = intake.submit(JsonRows(sent, table)).result()
+    intake.close()
+    assert [(one.row, one.reason) for one in receipt.quarantined] == [(4, "unparsable")]
+    assert rows(tmp_path / "t")["v"].to_list() == [50.0, 51.0, 30.0, 30.0, 30.0, 30.0]
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_file_of_json_as_one_of_csv(name: str, tmp_path: Path) -> None:
+    cells, found, aside = MIXED[name]
+    if "," in cells:
+        return
+    lines = [json.dumps({"ds": f"2024-01-{at + 1:02}", "p": cell}) for at, cell in enumerate(cells.split(";"))]
+    summary = take(tmp_path / "t", write(tmp_path / "a.jsonl", "\n".join(lines) + "\n"))
+    assert rows(tmp_path / "t")["p"].to_list() == pytest.approx(found, rel=1e-15)
+    assert sum(summary["quarantined"].values()) == aside
+    more = {"ds": "2024-02-01", "p": f"{cells.split(';')[0]}"}
+    take(tmp_path / "t", write(tmp_path / "b.jsonl", json.dumps(more) + "\n"))
+    assert rows(tmp_path / "t")["p"][-1] == found[0]
+
+
+def test_messages_make_a_table_with_units(tmp_path: Path) -> None:
+    lines = [json.dumps({"ds": f"2024-01-{at:02}", "p": f"{at} kW"}).encode() for at in range(1, 9)]
+    assert listen(tmp_path / "t", Memory(lines))["quarantined"] == {}
+    assert (unit(tmp_path / "t"), rows(tmp_path / "t")["p"].to_list()) == ("kW", [float(at) for at in range(1, 9)])
 
 
 def test_a_date_and_a_time_in_two_columns_do_not_hide_a_unit(tmp_path: Path) -> None:

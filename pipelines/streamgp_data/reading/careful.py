@@ -105,6 +105,25 @@ def split_cells(
     return frame.select(pl.all().gather(gather)), faults
 
 
+def header_rows(cells: pl.DataFrame, names: list[str]) -> dict[int, str]:
+    """Row -> what it says, of those of which more than half of the cells, and at least two, name columns.
+
+    Example:
+        >>> cells = pl.DataFrame({"ds": ["1", "ds", "ds"], "y": ["2", "y", None], "z": ["3", "p", "4"]})
+        >>> header_rows(cells, ["ds", "y", "z"])
+        {1: 'another header: ds, y, p; the columns are read as ds, y, z'}
+    """
+    known = pl.col(cells.columns).str.strip_chars().is_in(names).fill_null(False)
+    named = cells.select(pl.sum_horizontal(known).alias("named"))
+    found = {}
+    for row in named["named"].gt(max(1, len(names) // 2)).arg_true().to_list():
+        own = [str(cell or "").strip() for cell in cells.row(row)]
+        same = own == [name.strip() for name in names]
+        other = f"another header: {', '.join(own)[:200]}; the columns are read as {', '.join(names)[:200]}"
+        found[row] = "the header again" if same else other
+    return found
+
+
 def readable(data: bytes, encoding: str) -> tuple[bytes, Ints, int]:
     """The text as UTF-8; which of its lines (from 0) are not in this encoding; how many others are more than ASCII.
 

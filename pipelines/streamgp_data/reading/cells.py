@@ -20,6 +20,9 @@ LINE, FAULT, TEXT = "_line", "_fault", "_text"
 """Bookkeeping columns of every file source: the first line (or row) of the record, from 1; what is wrong with
 it, as "reason|column|detail", or null; the record as it was, where something is wrong."""
 
+HEADER = "header"
+"""The reason of a line between rows that names columns."""
+
 NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None")
 """What stands for a missing value in a column that is not text."""
 
@@ -197,6 +200,27 @@ def cell_faults(faults: list[str | None], column: str, cells: pl.Series, bad: pl
     for row in bad.arg_true().to_list():
         if faults[row] is None:
             faults[row] = fault("unparsable", column, f"{str(cells[row])[:80]!r} is not {_noun(kind)}")
+
+
+def no_unit(column: str, unit: str) -> tuple[str, str, str]:
+    """Reason, column and detail of a number that does not say its unit, where a table has one."""
+    said = f"the table has {unit}: say which unit the numbers have, such as --unit {column}={unit}"
+    return "no unit", column, said
+
+
+def without_plain(faults: list[str | None], column: str, cells: pl.Series, unit: str) -> pl.Series:
+    """(N,) cells without those that are a number alone, which `faults`, one entry a row, then says.
+
+    Example:
+        >>> faults = [None, None]
+        >>> without_plain(faults, "v", pl.Series(["30 km/h", "30"]), "km/h").to_list(), faults[1][:7]
+        (['30 km/h', None], 'no unit')
+    """
+    plain = in_ascii(cells.str.strip_chars()).cast(pl.Float64, strict=False).is_finite().fill_null(False)
+    for row in plain.arg_true().to_list():
+        if faults[row] is None:
+            faults[row] = fault(*no_unit(column, unit))
+    return cells.set(plain, None)
 
 
 def _noun(kind: pa.DataType) -> str:

@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from streamgp.errors import DataError, UsageError
 from streamgp_data.reading.bytes import open_bytes
-from streamgp_data.reading.careful import readable, split_cells, split_line, split_records
+from streamgp_data.reading.careful import header_rows, readable, split_cells, split_line, split_records
 from streamgp_data.reading.cells import (
+    HEADER,
     NULLS,
     cell_faults,
     convert,
@@ -49,7 +50,6 @@ from streamgp_data.reading.lines import TextLines
 from streamgp_data.reading.quotes import Ints, header_end
 from streamgp_data.reading.records import LONGEST, RecordBlock, Records, Stopped, blank, count, too_long
 from streamgp_data.reading.signs import reject_other_formats
-from streamgp_data.reading.units import power, unit_of, without_unit
 
 _BEHIND = "_behind"
 _NOWHERE: Ints = np.zeros(0, np.int64)
@@ -142,15 +142,6 @@ class Csv(TextLines):
     def first_line(self) -> int:
         """The line behind the header."""
         return self._above + 1
-
-    def expect(self, schema: pa.Schema) -> None:
-        """As of every source; a column without cells has the unit that the table's has."""
-        super().expect(schema)
-        for name in self.names:
-            unit = (schema.field(name).metadata or {}).get(b"unit", b"").decode()
-            said = self.sample.column(name).to_pylist()
-            if unit and name not in self.units and all((cell or "").strip() in self._nulls for cell in said):
-                self._unit_behind[name] = unit
 
     def _open(self) -> Records:
         if self.uri == "-":
@@ -249,6 +240,8 @@ class Csv(TextLines):
         for row in np.searchsorted(lines, undecoded, side="right") - 1:
             split.faults[int(row)] = fault("unparsable", "", f"bytes that are not {dialect.encoding}")
         cells, faults = split_cells(data, split, self.names, dialect.separator)
+        for row, said in header_rows(cells, self.names).items():
+            faults[row] = fault(HEADER, "", said)
         columns: list[pa.Array[Any]] = []
         for name, kind in self._kinds.items():
             found, bad = self._converted(name, cells[name], kind)
@@ -279,24 +272,13 @@ class Csv(TextLines):
     def _converted(self, name: str, cells: pl.Series, kind: pa.DataType) -> tuple[pl.Series, pl.Series]:
         """Cells as `kind`, and where that cannot be; numbers without the unit behind them. What may be thousands, where
         the file does not say its decimal mark, is no number."""
+        marks = self.dialect.decimal, self.dialect.thousands
         if name in self._open_marks and not pa.types.is_string(kind):
             doubtful = cells.str.contains(PADDED).fill_null(False)
             if doubtful.any():
-                found, bad = self._numbers(name, cells.set(doubtful, None), kind)
+                found, bad = self._numbers(name, cells.set(doubtful, None), kind, *marks)
                 return found, bad | doubtful
-        return self._numbers(name, cells, kind)
-
-    def _numbers(self, name: str, cells: pl.Series, kind: pa.DataType) -> tuple[pl.Series, pl.Series]:
-        """Cells as `kind`, and where that cannot be."""
-        powers = None
-        if name in self._unit_behind and not pa.types.is_string(kind):
-            bare = cells.set(cells.str.strip_chars().is_in(list(self._nulls)), None)
-            cells, powers = without_unit(in_ascii(bare), self._unit_behind[name])
-        found = convert(cells, kind, self.dialect.decimal, self._nulls, self.dialect.thousands, powers)
-        if powers is None and name in self.units and pa.types.is_floating(kind) and found[1].any():
-            cells, powers = without_unit(in_ascii(cells), self.units[name], named=True)  # 3100 W below a [kW]
-            return convert(cells, kind, self.dialect.decimal, self._nulls, self.dialect.thousands, powers)
-        return found
+        return self._numbers(name, cells, kind, *marks)
 
     def _kind(self, name: str, cells: pl.Series) -> pa.DataType:
         """Numbers if at least half of the cells that say something are, as they are or with a unit behind them;
@@ -309,13 +291,8 @@ class Csv(TextLines):
         _, wrong = convert(said, pa.float64(), self.dialect.decimal, self._nulls, self.dialect.thousands)
         if 2 * int(wrong.sum()) <= len(said):
             return pa.float64()
-        if (unit := unit_of(said)) is not None:
-            bare, dialect = without_unit(said, unit)[0], self.dialect
-            _, wrong = convert(bare, pa.float64(), dialect.decimal, self._nulls, dialect.thousands)
-            if 2 * int(wrong.sum()) <= len(said):
-                header = self.units.get(name, unit)  # the unit of the column, where it is one of these
-                self._unit_behind[name] = unit if power(unit, header) is None else header
-                return pa.float64()
+        if self._say_a_unit(name, said, self.dialect.decimal, self.dialect.thousands):
+            return pa.float64()
         truths = len(said) and said.str.strip_chars().str.to_lowercase().is_in(["true", "false"]).all()
         return pa.bool_() if truths else pa.string()
 

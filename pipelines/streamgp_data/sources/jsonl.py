@@ -8,8 +8,9 @@ from __future__ import annotations
 import codecs
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,10 @@ from streamgp_data.reading.cells import (
     units_in,
     unreadable,
     with_bookkeeping,
+    without_plain,
 )
 from streamgp_data.reading.columnar import retype
+from streamgp_data.reading.convention import in_ascii
 from streamgp_data.reading.dialect import SAMPLE, looks_like_numbers
 from streamgp_data.reading.lines import TextLines
 from streamgp_data.reading.records import LONGEST, RecordBlock, Records, Stopped, blank, count, too_long
@@ -97,6 +100,9 @@ class Jsonl(TextLines):
         self.waiting = not objects
         self.understand(objects)
 
+    _held: Mapping[str, str] = MappingProxyType({})
+    """Column -> unit of a table, of which no number is taken that does not say its own."""
+
     def understand(self, objects: Sequence[dict[str, Any]]) -> None:
         """Decide the columns by the first objects.
 
@@ -108,7 +114,9 @@ class Jsonl(TextLines):
         self.units = units_in(self.names)
         check_names(self.names, f"{self.uri}, line 1")
         columns = {name: [one.get(name) for one in objects] for name in self.names}
-        kinds = {name: _kind(values, name, self.uri, self._nulls) for name, values in columns.items()}
+        self._unit_behind = {}
+        kinds = {name: self._kind(values, name) for name, values in columns.items()}
+        self.units |= self._unit_behind
         self.sample = pa.table({name: _natural(values, kinds[name]) for name, values in columns.items()})
         self._kinds = kinds
         self.schema = with_bookkeeping(kinds)
@@ -144,6 +152,8 @@ class Jsonl(TextLines):
             return None
         if table.num_rows != rows or any(_is_large(column) for column in table.columns):
             return None
+        if any(table.column(name).null_count < rows for name in self._held):
+            return None
         read = [retype(table.column(name).combine_chunks(), kind) for name, kind in self._kinds.items()]
         if any(bad is not None for _, bad in read):
             return None
@@ -167,7 +177,9 @@ class Jsonl(TextLines):
         columns: list[pa.Array[Any]] = []
         for name, kind in self._kinds.items():
             cells = pl.Series([_text(one.get(name)) for one in objects], dtype=pl.String)
-            found, bad = convert(cells, kind, ".", self._nulls)
+            if name in self._held:
+                cells = without_plain(faults, name, cells, self._held[name])
+            found, bad = self._numbers(name, cells, kind)
             cell_faults(faults, name, cells, bad, kind)
             columns.append(to_arrow(found, kind))
         kept = [text if wrong else None for text, wrong in zip(texts, faults, strict=True)]
@@ -185,6 +197,25 @@ class Jsonl(TextLines):
             return {}, fault("ragged", alien[0], "the first lines have no such key")
         deep = [key for key, value in one.items() if isinstance(value, dict | list)]
         return ({}, fault("unparsable", deep[0], "an object or a list")) if deep else (one, None)
+
+    def _kind(self, values: Sequence[Any], name: str) -> pa.DataType:
+        """Numbers if at least half of the values are, as they are or with a unit behind them; true/false; else text. No
+        values: numbers."""
+        said = [value for value in values if value is not None]
+        if said and 2 * sum(isinstance(value, dict | list) for value in said) >= len(said):
+            hint = "write it as numbers or text, one key each"
+            raise SchemaError(
+                f"{self.uri}: the values of {name!r} are objects or lists, which a table cannot hold", hint=hint
+            )
+        said = [value for value in said if not isinstance(value, dict | list)]
+        if said and all(isinstance(value, bool) for value in said):
+            return pa.bool_()
+        if (exact := exact_kind([_text(value) or "" for value in said])) is not None:
+            return exact
+        texts = pl.Series([_text(value) for value in said], dtype=pl.String)
+        _, bad = convert(texts, pa.float64(), ".", self._nulls)
+        number = 2 * int(bad.sum()) <= len(said) or self._say_a_unit(name, in_ascii(texts))
+        return pa.float64() if number else pa.string()
 
     def _doubts(self, columns: dict[str, list[Any]]) -> dict[str, str]:
         """Columns of text that look like numbers, and what to do about it."""
@@ -310,21 +341,6 @@ def _first_objects(raw: bytes, uri: str, whole: bool, longest: int) -> list[dict
 def _no_object(line: bytes, uri: str, why: str) -> DataError:
     hint = "it should have one JSON object a line, not one list or document"
     return DataError(f"{uri}, line 1: this is no JSON object: {line[:60]!r} ({why})", hint=hint)
-
-
-def _kind(values: Sequence[Any], name: str, uri: str, nulls: Sequence[str]) -> pa.DataType:
-    """Numbers if at least half of the values are; true/false; else text. No values: numbers."""
-    said = [value for value in values if value is not None]
-    if said and 2 * sum(isinstance(value, dict | list) for value in said) >= len(said):
-        hint = "write it as numbers or text, one key each"
-        raise SchemaError(f"{uri}: the values of {name!r} are objects or lists, which a table cannot hold", hint=hint)
-    said = [value for value in said if not isinstance(value, dict | list)]
-    if said and all(isinstance(value, bool) for value in said):
-        return pa.bool_()
-    if (exact := exact_kind([_text(value) or "" for value in said])) is not None:
-        return exact
-    _, bad = convert(pl.Series([_text(value) for value in said], dtype=pl.String), pa.float64(), ".", nulls)
-    return pa.float64() if 2 * int(bad.sum()) <= len(said) else pa.string()
 
 
 def _natural(values: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:

@@ -275,7 +275,8 @@ class IngestConfig(MessageSettings):
     keep_going: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False,
         description="End with 0 also where more than half of the rows went to the quarantine; default: with 3. The "
-        "rows are in the table and in the quarantine either way",
+        "rows are in the table and in the quarantine either way. Take the new rows of a file that other options have "
+        "read before; default: end with 4",
     )
     durable: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False, description="Have every commit on the disk before it counts: a power cut loses nothing that was reported"

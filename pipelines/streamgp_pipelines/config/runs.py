@@ -37,6 +37,7 @@ from streamgp_pipelines.config.settings import (
     Seed,
     Sentinels,
     Settings,
+    Steps,
     TableUri,
     TrackingUri,
     Workers,
@@ -62,18 +63,19 @@ class DataConfig(Settings):
     calendar: Annotated[bool, Flag(HelpPanel.DATA)] = Field(
         False, description="Add hour, weekday and day of the year as inputs"
     )
-    lags: Annotated[int | None, Flag(HelpPanel.DATA)] = Field(
+    lags: Annotated[Steps | None, Flag(HelpPanel.DATA)] = Field(
         None,
         ge=0,
         le=LARGEST,
         description="Past rows in a window; default: the shortest season, at most 96, or 24 for nets and finite_rkhs; "
         "24 without one; 0 (regression) for a table without times",
     )
-    horizon: Annotated[int, Flag(HelpPanel.DATA, first=True)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
+    horizon: Annotated[Steps, Flag(HelpPanel.DATA, first=True)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
     season: Annotated[Seasons, Flag(HelpPanel.DATA, first=True)] = Field(
         "clock",
-        description="Rows in each season: 48,336 for the day and the week of half hours; clock: these two of a table "
-        "with a clock; auto: these, else what describe shows; default: clock, with --fleet or --simulate none",
+        description="Rows in each season: 48,336 for the day and the week of half hours, or 1d,7d where rows have one "
+        "interval; clock: these two of a table with a clock; auto: these, else what describe shows; default: clock, "
+        "with --fleet or --simulate none",
     )
     gaps: Annotated[Literal["reset", "fill"], Flag(HelpPanel.DATA)] = Field(
         "fill",
@@ -116,7 +118,7 @@ class DataConfig(Settings):
             raise ValueError("--test-blocks needs --test-tail")
         if self.late == "use" and (self.test_column is not None or self.test_tail is not None):
             raise ValueError("--late use is of streams: leave out --test-column and --test-tail")
-        if self.lags == 0 and (self.horizon != 1 or (self.season and not isinstance(self.season, str))):
+        if self.lags == 0 and (self.horizon != 1 or self.season not in ((), "clock", "auto")):
             raise ValueError("--lags 0 is regression: it takes --horizon 1 and no --season")
         return self
 
@@ -125,7 +127,7 @@ AUTO = "auto"
 """The model that fits the run: see `learning.default_model`."""
 
 
-def micro_batch(seasons: tuple[int, ...] | Literal["clock", "auto"]) -> int:
+def micro_batch(seasons: tuple[int, ...] | str) -> int:
     """Rows of a micro-batch by default: a model that learns seldom forecasts with what it knew long ago."""
     return 256 if isinstance(seasons, str) or not seasons else min(256, max(seasons[0], 24))
 
@@ -372,7 +374,7 @@ class ForecastConfig(Settings):
     table: Annotated[TableUri | None, Flag(HelpPanel.FORECAST, first=True)] = Field(
         None, description="Start at the last row of this table; default: at the last row of the checkpoint"
     )
-    horizon: Annotated[int | None, Flag(HelpPanel.FORECAST, first=True)] = Field(
+    horizon: Annotated[Steps | None, Flag(HelpPanel.FORECAST, first=True)] = Field(
         None,
         ge=1,
         le=LARGEST,

@@ -176,25 +176,59 @@ def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(sorted(set(value)))
 
 
+_NO_SEASON = (
+    "seasons are counts of rows from 1 on, such as 48,336, lengths of time such as 1d,7d, or clock, auto or none"
+)
+
+
 def _split_seasons(value: Any) -> Any:
-    """'48,336' -> (48, 336); clock and auto stay; none -> ()."""
+    """'48,336' -> (48, 336); '1d, 7d', which the table makes rows of, -> '1d,7d'; clock and auto stay; none -> ().
+
+    Raises:
+        ValueError: a part is neither a number nor a length of time.
+    """
     found = _split(value)
     if found in (("clock",), ("auto",)):
         return found[0]
     if found == ("none",):
         return ()
+    if any(isinstance(part, str) and nanoseconds(part) is not None for part in found):
+        if all(str(part).isdecimal() or nanoseconds(str(part)) is not None for part in found):
+            return ",".join(map(str, found))
+        raise ValueError(_NO_SEASON)
     try:
         return tuple(int(part) for part in found)
     except (TypeError, ValueError):
-        raise ValueError("seasons are counts of rows from 1 on, such as 48,336, or clock, auto or none") from None
+        raise ValueError(_NO_SEASON) from None
 
 
-def _seasons(value: tuple[int, ...] | Literal["clock", "auto"]) -> tuple[int, ...] | Literal["clock", "auto"]:
+def _seasons(value: tuple[int, ...] | str) -> tuple[int, ...] | str:
     if isinstance(value, str):
         return value
     if any(season < 1 for season in value):
-        raise ValueError("seasons are counts of rows from 1 on, such as 48,336, or clock, auto or none")
+        raise ValueError(_NO_SEASON)
     return tuple(sorted({season for season in value if season > 1}))
+
+
+def _steps(value: Any) -> Any:
+    """A number of rows.
+
+    Raises:
+        ValueError: it is a length of time.
+
+    Example:
+        >>> _steps("48"), _steps(3)
+        ('48', 3)
+    """
+    length = nanoseconds(value) if isinstance(value, str) else None
+    if length is None:
+        return value
+    rows, rest = divmod(length, _HALF_HOUR)
+    example = f": of rows every 30m these are {rows:,}" if rows and not rest else ""
+    raise ValueError(f"{value} is a length of time, and steps are rows of the table{example}")
+
+
+_HALF_HOUR = 1800 * 10**9
 
 
 def _bytes(value: Any) -> Any:
@@ -321,13 +355,16 @@ Levels = Annotated[
 """Widths of bands."""
 
 Seasons = Annotated[
-    tuple[Annotated[int, Field(le=LARGEST)], ...] | Literal["clock", "auto"],
+    tuple[Annotated[int, Field(le=LARGEST)], ...] | str,
     NoDecode,
     BeforeValidator(_split_seasons),
     AfterValidator(_seasons),
-    Flag(metavar="ROWS|clock|auto|none"),
+    Flag(metavar="ROWS|TIME|clock|auto|none"),
 ]
-"""Rows in each season, shortest first; none where there is none."""
+"""Rows in each season, shortest first; none where there is none. Text is what the table makes rows of."""
+
+Steps = Annotated[int, BeforeValidator(_steps)]
+"""A number of rows, which are steps."""
 
 
 def _sentinels(value: tuple[float | Literal["none"], ...]) -> tuple[float | Literal["none"], ...]:

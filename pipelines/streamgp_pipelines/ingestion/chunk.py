@@ -21,7 +21,7 @@ from streamgp_data.event_time import NEVER
 from streamgp_data.instants import ELAPSED
 from streamgp_data.quarantine import QUARANTINE
 from streamgp_data.reading.bytes import Position
-from streamgp_data.reading.cells import FAULT, LINE, TEXT, said
+from streamgp_data.reading.cells import FAULT, LINE, TEXT, no_unit, said
 from streamgp_data.reading.units import NO_UNITS, UnitConversion, times_power
 from streamgp_data.table import TableMeta
 from streamgp_data.times import Clock, TimeReader, Times
@@ -187,8 +187,7 @@ class Sieve:
         faults = self._faults(rows, times)
         for name, unit in units.unknown.items():
             for i in _where(rows.column(name).is_valid().to_numpy(zero_copy_only=False)):
-                said = f"the table has {unit}: say which unit the numbers have, such as --unit {name}={unit}"
-                faults.setdefault(i, ("no unit", name, said))
+                faults.setdefault(i, no_unit(name, unit))
         return PreparedChunk(rows, self._typed(rows, times, units.powers), faults, after)
 
     def aside(self, part: PreparedChunk, fault: tuple[str, str, str]) -> pa.Table:

@@ -126,10 +126,12 @@ def plan_as_table(source: FileSource, config: IngestConfig, table: Table) -> Pla
         raise fault
     cell = next((said(value) for value in cells.drop_null()), "")
     also = f", or {form} as in the source" if "%" in form or form in EPOCHS else ""
-    raise DataError(
-        f"rows: column {meta.time!r}: {cell[:80]!r} is not a time",
-        hint=f"write ISO 8601, such as 2026-01-01T00:30:00Z{also}",
-    ) from fault
+    hint = f"write ISO 8601, such as 2026-01-01T00:30:00Z{also}"
+    if form in ELAPSED:
+        hint = f"write elapsed time in {form.partition('-')[2]}, such as 12.5, as in the source"
+    elif not meta.clock:
+        hint = "write whole numbers, which count steps, as in the source"
+    raise DataError(f"rows: column {meta.time!r}: {cell[:80]!r} is not a time", hint=hint) from fault
 
 
 def _spaced(meta: TableMeta, clock: Clock | None, every: int | None, tolerance: int | None) -> TableMeta:

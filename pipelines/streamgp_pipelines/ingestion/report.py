@@ -15,13 +15,14 @@ import pyarrow as pa
 
 from streamgp.base import Json
 from streamgp.errors import DataError
-from streamgp_data.instants import COMPACT, MISSING, periods_of, serial_years
+from streamgp_data.instants import COMPACT, ELAPSED, MISSING, periods_of, serial_years
 from streamgp_data.reading.cells import said
 from streamgp_data.reading.files import FileSource
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.ingestion.chunk import Sorted
 from streamgp_pipelines.ingestion.naming import MOST, naming
+from streamgp_pipelines.ingestion.pieces import Pieces
 from streamgp_pipelines.ingestion.plan import Plan
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class SourceReport:
         waiting: whether a last line without newline was left.
         doubts: what may be misunderstood, and what to do about it.
         conflicts: the first rows that have the time of another one and other values.
+        pieces: where it seems to begin another recording.
     """
 
     name: str
@@ -68,6 +70,7 @@ class SourceReport:
     doubts: list[str] = field(default_factory=list)
     reads: dict[str, Json] = field(default_factory=dict)
     conflicts: pa.Table | None = None
+    pieces: Pieces | None = None
 
     def count(self, divided: Sorted, meta: TableMeta) -> None:
         """Add what one commit took."""
@@ -116,7 +119,7 @@ def understood(source: FileSource, chosen: Plan) -> dict[str, Json]:
 def summary(path: str, table: Table | None, sources: list[SourceReport], began: float, sort: bool) -> dict[str, Json]:
     """Totals of a run. `began`: time.monotonic() at its start; `sort`: whether rows were to be ordered."""
     seconds = time.monotonic() - began
-    reasons = sum((one.reasons for one in sources), Counter[str]())
+    reasons = _reasons(sources)
     names = ("rows", "late", "future", "versions")
     added, late, future, versions = (sum(getattr(one, name) for one in sources) for name in names)
     return {
@@ -132,15 +135,33 @@ def summary(path: str, table: Table | None, sources: list[SourceReport], began: 
         "late": late,
         "future": future,
         "sources": [one.summary() for one in sources],
-        "hints": (
-            _mixed(table, sources) or _order_hints(table, added, late, reasons["duplicate"] + reasons["conflict"], sort)
-        )
-        + _hints(sources, future, reasons)
-        + _repeated(table, reasons["conflict"], versions, any(one.state == "dry run" for one in sources)),
+        "hints": _hints_of_all(table, sources, sort),
         "seconds": round(seconds, 3),
         "rows_per_second": round(added / seconds, 1) if seconds else None,
         "peak_mb": round(peak_mb(), 1),
     }
+
+
+def _reasons(sources: list[SourceReport]) -> Counter[str]:
+    return sum((one.reasons for one in sources), Counter[str]())
+
+
+def _hints_of_all(table: Table | None, sources: list[SourceReport], sort: bool) -> list[Json]:
+    """What to know of a run, and what to do: first of all about rows of several series, then about their order."""
+    reasons, added, late = _reasons(sources), sum(one.rows for one in sources), sum(one.late for one in sources)
+    future, versions = sum(one.future for one in sources), sum(one.versions for one in sources)
+    twice, dry = reasons["duplicate"] + reasons["conflict"], any(one.state == "dry run" for one in sources)
+    pieces: list[Json] = [note for one in sources for note in _pieces(one)]
+    parted = any(one.pieces is not None and one.pieces.starts for one in sources) and bool(pieces)
+    order = _mixed(table, sources) or ([] if parted else _order_hints(table, added, late, twice, sort))
+    repeated = [] if parted else _repeated(table, reasons["conflict"], versions, dry)
+    return order + pieces + _hints(sources, future, reasons) + repeated
+
+
+def _pieces(one: SourceReport) -> list[str]:
+    """Where a source seems to begin another recording."""
+    in_doubt = bool(one.late or one.versions or one.reasons["duplicate"] or one.reasons["conflict"])
+    return [] if one.pieces is None else one.pieces.notes(in_doubt)
 
 
 def check_share(config: IngestConfig, found: Mapping[str, Any]) -> None:
@@ -374,7 +395,9 @@ def _repeated(table: Table | None, conflicts: int, versions: int, dry: bool) -> 
     if not conflicts:
         return []
     found = f"{conflicts:,} rows have the time of another row and other values: the first is read"
-    if table is not None and table.meta.clock and table.meta.zone is None:
+    if table is not None and (not table.meta.clock or table.meta.time_format in ELAPSED):
+        found += "; if each file has a clock of its own, name it in a column, and ingest into a new table with --series"
+    elif table is not None and table.meta.clock and table.meta.zone is None:
         found += "; if a clock was set back there, ingest into a new table with --timezone"
     return [f"{found}; if the others correct it, ingest into a new table with --duplicates last"]
 

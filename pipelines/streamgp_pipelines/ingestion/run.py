@@ -47,6 +47,7 @@ from streamgp_pipelines.ingestion.chunk import (
 )
 from streamgp_pipelines.ingestion.dry_run import DryRun
 from streamgp_pipelines.ingestion.pairing import paired
+from streamgp_pipelines.ingestion.pieces import Pieces
 from streamgp_pipelines.ingestion.plan import ROW, Plan, interval, plan, time_name
 from streamgp_pipelines.ingestion.prefetch import prefetch
 from streamgp_pipelines.ingestion.report import (
@@ -59,6 +60,7 @@ from streamgp_pipelines.ingestion.report import (
     summary,
     understood,
 )
+from streamgp_pipelines.ingestion.reread import ReadOptions, other_line
 from streamgp_pipelines.patience import Patience
 
 if TYPE_CHECKING:
@@ -176,6 +178,7 @@ class IngestionRun:
             report.doubts += readings(source, chosen, config.time is not None)
         elif config.time_format is None:
             report.doubts += known_format(source, chosen)
+        self._check_options(source, chosen, report)
         if config.dry_run:
             report.state = "dry run"
             self._count(source, chosen, report)
@@ -195,7 +198,8 @@ class IngestionRun:
         reader, lines = self._clocks.get(report.name, (None, -1))
         if reader is None or lines != start.lines or reader.clock != chosen.clock:
             reader = _wound_up(source, chosen, start)
-        parts: Iterator[PreparedChunk] = prefetch(_prepared(source, chosen, reader, sieve, start))
+        report.pieces = Pieces(source.uri, chosen.meta)
+        parts = report.pieces.seen(prefetch(_prepared(source, chosen, reader, sieve, start)))
         if config.sort and chosen.meta.time is not None:
             parts = iter(in_time_order(list(parts), chosen.meta.time))
         empty: PreparedChunk | None = None
@@ -212,9 +216,61 @@ class IngestionRun:
             self._submit(sieve, report, empty, start)
             start = empty.after
             self._settle(sieve, report)
+        self._remember_options(table, report.name)
         self._clocks[report.name] = (reader, start.lines)
         self._stopped[report.name] = source.stopped
         report.waiting = source.waiting
+
+    def _check_options(self, source: FileSource, chosen: Plan, report: SourceReport) -> None:
+        """See that what was read of a source before would be the same rows with the options of this run.
+
+        Raises:
+            TableError: it would not, and --keep-going was not given.
+        """
+        table, config = self._table, self._config
+        flags = [] if table is None else self._options(report.name).changed(table)
+        start = Position() if table is None else self._position(table, report.name)
+        if table is None or not flags or not start.bytes:
+            return
+        said = f"{report.name} was read before with another {' and '.join(flags)}, or without"
+        if source.uri == "-":
+            report.doubts.append(f"{said}: what was read then stays as it is")
+            return
+        next(source.read(start.offset()), None)  # says that the file was changed
+        line = None
+        if table.meta.time is not None:
+            sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, report.name)
+            parts = _prepared(source, chosen, _wound_up(source, chosen, Position()), sieve, Position())
+            line = other_line(parts, start.lines, report.name, table, config.max_ahead, config.max_series)
+            if line is None:
+                return
+        found = f"{said}; what the table has of it stays as it was read"
+        found += "" if line is None else f", though line {line} would be another row now"
+        if not config.keep_going:
+            raise TableError(
+                found,
+                hint="if it was read wrongly, ingest the sources into a new table; if these are other rows of it, add "
+                "them with --as NAME; --keep-going takes its new rows alone",
+            )
+        report.doubts.append(found)
+
+    def _options(self, name: str) -> ReadOptions:
+        return ReadOptions(name, self._config)
+
+    def _remember_options(self, table: Table, name: str) -> None:
+        """Have the table name the options of this run, where no rows of the source were taken with them.
+
+        Raises:
+            Moved: another writer has committed.
+        """
+        news = self._options(name).news(table)
+        if not news or not self._position(table, name).bytes:
+            return
+        try:
+            self._patient(lambda: table.commit(None, news))
+        except Conflict:
+            self._patient(partial(self._catch_up, table))
+            raise Moved from None
 
     def _count(self, source: FileSource, chosen: Plan, report: SourceReport) -> None:
         """What would become of the rows of a source."""
@@ -223,7 +279,10 @@ class IngestionRun:
         if self._dry is None:
             self._dry = DryRun(meta, table)
         sieve = Sieve(chosen.schema, meta.time, meta.series, report.name)
-        for part in prefetch(_prepared(source, chosen, _wound_up(source, chosen, start), sieve, start)):
+        report.pieces = Pieces(source.uri, chosen.meta)
+        for part in report.pieces.seen(
+            prefetch(_prepared(source, chosen, _wound_up(source, chosen, start), sieve, start))
+        ):
             if self._config.max_ahead is not None:
                 newest = NEVER if table is None else self._admission.newest
                 put_future_aside(part, meta, newest, self._config.max_ahead)
@@ -350,6 +409,7 @@ class IngestionRun:
         assert self._table is not None
         self._quarantine.add(divided.quarantined, name, start.lines)
         marks = {f"{name}#{key}": value for key, value in part.after._asdict().items()}
+        marks |= self._options(name).news(self._table)
         if divided.accepted.num_rows:
             self._table.commit(divided.accepted, marks, divided.revises, divided.late)
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from streamgp_data.checkpoint import Saved
 from streamgp_pipelines.config import DataConfig, RunConfig, TrainConfig, micro_batch
 from streamgp_pipelines.learning.restored import recipe_of
-from streamgp_pipelines.seasons import confirmed, of_clock, proposed
+from streamgp_pipelines.seasons import confirmed, in_rows, of_clock, proposed
 
 if TYPE_CHECKING:
     from streamgp_pipelines.learning.survey import Survey
@@ -20,12 +20,19 @@ PANEL_BATCH = 2048
 
 
 def with_seasons(config: Config, survey: Survey, saved: Saved | None = None) -> Config:
-    """The options with the seasons that `--season clock` or `auto` stands for, by the first rows of the table.
+    """The options with the seasons that lengths of time, `--season clock` or `auto` stand for, by the first rows of the
+    table.
 
     A run that goes on keeps those of its checkpoint.
+
+    Raises:
+        UsageError: a length of time is no whole number of rows.
     """
     if not isinstance(config.season, str):
         return config
+    if config.season not in ("clock", "auto"):
+        survey.look()
+        return config.model_copy(update={"season": in_rows(config.season, survey.opening, survey.table.meta)})
     if saved is not None:
         return config.model_copy(update={"season": recipe_of(saved).spec.seasons})
     if config.lags == 0 or ("season" not in config.model_fields_set and _looks_at_none(config)):

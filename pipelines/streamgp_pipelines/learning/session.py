@@ -46,7 +46,13 @@ from streamgp_pipelines.learning.survey import Survey, surveyed
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.transforms import with_transforms
 from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
-from streamgp_pipelines.learning.whole import check_columns, check_span, first_windows, without_values
+from streamgp_pipelines.learning.whole import (
+    check_columns,
+    check_span,
+    first_windows,
+    without_changes,
+    without_values,
+)
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import spoken
 from streamgp_pipelines.pace import Pace
@@ -197,7 +203,7 @@ def open_session(
     source = Columns(table, columns_read(spec), learner.size, hold=config.online)
     naming = Naming(config.model, recipe.calibration, Moments.of(table.meta), alarms=config.alarm_rate is not None)
     session = Session(config, table, learner, source, options, naming, survey=survey)
-    session.warnings = [*warnings, *more, *remarks(config, spec, survey)]
+    session.warnings = [*warnings, *more, *remarks(config, spec, survey), *without_changes(survey)]
     if config.fleet and not named and spec.lags and not spec.seasons:
         session.warnings += overlooked(survey)
     if spec.calendar and recipe.settings().knows_calendar(spec.shape):

@@ -43,6 +43,7 @@ class Survey:
     Attributes:
         series: rows of each series, by its name; of a table without series, of None.
         empty: columns that have no value in any row.
+        same: targets whose values have all been the same so far -> that value, and how many there were.
         pace: the intervals between rows; of none where windows do not count rows without an interval.
         order: whether series follow one another.
         before: rows before `since`.
@@ -60,6 +61,7 @@ class Survey:
         self.table, self.spec, self.test, self.rowwise, self.since = table, spec, test, rowwise, since
         self.series: dict[Any, int] = {} if spec.series else {None: table.rows}
         self.empty = list(spec.columns) if table.rows else []
+        self.same = dict.fromkeys(spec.targets, (math.nan, 0))
         self.pace, self.order, self.before = Pace(), Order(), 0
         self.needs: Needs | None = None
         self._codes: dict[Any, int] = {}
@@ -103,6 +105,11 @@ class Survey:
     def targets(self) -> Floats:
         """(R, O) values of the targets; of a survey by rows, without lags."""
         return np.concatenate([np.zeros((0, len(self.spec.targets))), *(values for _, _, values in self._rowwise)])
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row of the table was read."""
+        return self._read >= self.table.readable
 
     def look(self) -> None:
         """Read the first rows."""
@@ -158,6 +165,13 @@ class Survey:
             for name, count in zip(*map(pa.Array.to_pylist, pc.value_counts(names).flatten()), strict=True):
                 self.series[name] = self.series.get(name, 0) + count
         self.empty = [name for name in self.empty if rows.column(name).null_count == rows.num_rows]
+        for name, (value, count) in list(self.same.items()):
+            numbers = _numbers(rows.column(name))
+            numbers = numbers[np.isfinite(numbers)]
+            if len(numbers) and (numbers != (value if count else numbers[0])).any():
+                del self.same[name]
+            elif len(numbers):
+                self.same[name] = float(numbers[0]), count + len(numbers)
         if spec.time is not None:
             ticks = rows.column(spec.time).cast(pa.int64()).to_numpy()
             if names is not None:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from streamgp_pipelines.learning.survey import Survey
 
 
+ENOUGH = 20
+"""Values of a target that say something about it when they are all the same."""
+
+
 class NoNewestWindow(DataError):
     """No forecast is possible at the newest rows."""
 
@@ -49,6 +53,19 @@ def first_windows(survey: Survey, spec: WindowSpec, rows: int) -> int:
 def without_values(columns: Sequence[str]) -> str:
     """What to do about columns that have no value in any row; "" where there is none."""
     return f"no row has a value of {' or '.join(map(repr, columns))}: use another column" if columns else ""
+
+
+def without_changes(survey: Survey) -> list[str]:
+    """What to do about targets that have one value alone, as far as the table was read and where it has enough."""
+    found, several = [], len(survey.spec.targets) > 1
+    for name, (value, count) in survey.same.items():
+        if count >= ENOUGH:
+            which = "all" if survey.whole else "the first"
+            what = ", and the scores of all targets count it too: leave it out" if several else ": use another column"
+            found.append(
+                f"{which} {count:,} values of the target {name!r} are {value:g}: there is nothing to forecast{what}"
+            )
+    return found
 
 
 def check_columns(survey: Survey) -> None:

@@ -15,11 +15,12 @@ from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError
 from streamgp.windows.zones import offset_of
 from streamgp_data.reading.bytes import Position
-from streamgp_data.reading.cells import NULLS, check_names, storable_text, with_bookkeeping
+from streamgp_data.reading.cells import NULLS, check_names, storable_text, unit_in, with_bookkeeping
 from streamgp_data.reading.columnar import storable
 from streamgp_data.reading.records import RecordBlock
 from streamgp_data.sources.jsonl import Config, Jsonl, natural, unique_keys
 from streamgp_data.table import SEQ, Table
+from streamgp_pipelines.ingestion.units import is_number
 from streamgp_pipelines.memory import FrameSource
 
 WHERE = "rows"
@@ -28,8 +29,12 @@ DIGITS = 400
 """Of the longest whole number that is read as one; a float64 has 309."""
 
 
-def parse_json(body: bytes) -> list[dict[str, Any]]:
+def parse_json(body: bytes, example: Any = None) -> list[dict[str, Any]]:
     """The rows of `[{...}, ...]` or `{"rows": [{...}, ...]}`.
+
+    Args:
+        body: of the request.
+        example: of a body, for the hint.
 
     Raises:
         DataError: it is neither; the field is named.
@@ -38,15 +43,16 @@ def parse_json(body: bytes) -> list[dict[str, Any]]:
         >>> parse_json(b'{"rows": [{"y": 1.5}]}')
         [{'y': 1.5}]
     """
+    such = f"such as {json.dumps(example or _EXAMPLE)[:400]}"
     try:
         found = json.loads(body, parse_constant=lambda _: None, parse_int=_whole, object_pairs_hook=unique_keys)
     except RecursionError:
         raise DataError("body: not JSON: nested too deeply", hint="a row has columns and values, one level") from None
     except ValueError as error:
-        raise DataError(f"body: not JSON: {error}", hint='such as {"rows": [{"ds": "2026-01-01", "y": 1.5}]}') from None
+        raise DataError(f"body: not JSON: {error}", hint=such) from None
     rows = found.get("rows") if isinstance(found, dict) else found
     if not isinstance(rows, list):
-        raise DataError("rows: there is no list of rows", hint='such as {"rows": [{"ds": "2026-01-01", "y": 1.5}]}')
+        raise DataError("rows: there is no list of rows", hint=such)
     for at, row in enumerate(rows):
         if not isinstance(row, dict):
             raise DataError(f"rows[{at}]: this is no object", hint="a row is an object of columns and values")
@@ -55,6 +61,9 @@ def parse_json(body: bytes) -> list[dict[str, Any]]:
         at = next(at for at, row in enumerate(rows) if not halves.isdisjoint(row))
         raise DataError(f"rows[{at}]: a key has half a surrogate pair, which is no character", hint="correct the key")
     return rows
+
+
+_EXAMPLE = {"rows": [{"ds": "2026-01-01", "y": 1.5}]}
 
 
 def _whole(digits: str) -> int | str:
@@ -101,7 +110,8 @@ def _size(column: Any) -> int:
 
 
 class JsonRows(Jsonl):
-    """A FileSource over objects in memory, with the columns of a table; a missing key is a missing value.
+    """A FileSource over objects in memory, with the columns of a table; a missing key is a missing value, and a number
+    without a unit is in the table's.
 
     Args:
         rows: objects.
@@ -117,7 +127,8 @@ class JsonRows(Jsonl):
         kinds = {field.name: field.type for field in table.schema if field.name != SEQ}
         _check_names(((key, f"rows[{at}].{key}") for at, row in enumerate(rows) for key in row), kinds)
         self.uri, self._config, self._nulls = WHERE, Config(), NULLS
-        self.waiting, self.stopped, self.units, self.doubts = False, None, {}, {}
+        self.waiting, self.stopped, self.units, self.doubts = False, None, units_of_numbers(table), {}
+        self._unit_behind = {}
         self.names, self._kinds = list(kinds), kinds
         self.sample = pa.table({name: pa.nulls(min(len(rows), SAMPLED), kind) for name, kind in kinds.items()})
         if table.meta.time is not None:
@@ -131,6 +142,13 @@ class JsonRows(Jsonl):
     def read(self, after: Offset) -> Iterator[Chunk]:
         """The rows, as one chunk."""
         yield Chunk(self._parse(RecordBlock(self._data, 1, Position())), {})
+
+
+def units_of_numbers(table: Table) -> dict[str, str]:
+    """Column of numbers of a table -> the unit that its name says, or else that the table has."""
+    numbers = [field for field in table.schema if field.name != SEQ and is_number(field.type)]
+    units = {one.name: unit_in(one.name) or (one.metadata or {}).get(b"unit", b"").decode() for one in numbers}
+    return {name: unit for name, unit in units.items() if unit and name not in table.meta.keys}
 
 
 def arrow_rows(rows: pa.Table, table: Table) -> FrameSource:

@@ -21,13 +21,14 @@ from streamgp_data.avro import AvroSchema as AvroSchema
 from streamgp_data.messages import Message, client
 from streamgp_data.protobuf import ProtobufSchema, row
 from streamgp_data.reading.bytes import Position
-from streamgp_data.reading.cells import FAULT, LINE, NULLS, TEXT, fault, storable_text, with_bookkeeping
+from streamgp_data.reading.cells import FAULT, LINE, NULLS, TEXT, fault, storable_text, unit_in, with_bookkeeping
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.records import KEPT, RecordBlock
 from streamgp_data.sources.jsonl import Config, Jsonl, natural, unique_keys
 from streamgp_data.table import SEQ, Table
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.live.bodies import parse_arrow
+from streamgp_pipelines.ingestion.units import given_units
+from streamgp_pipelines.live.bodies import parse_arrow, units_of_numbers
 from streamgp_pipelines.memory import FrameSource
 
 SAMPLED = 1000
@@ -124,8 +125,10 @@ class Decoder:
             DataError: there is no row that could say which columns a table has.
             SchemaError: a column is none of the table, or cannot be one.
         """
-        options = self._name, content, table, self._config.topic
-        return JsonMessages(*options, self._config.null) if isinstance(content.rows, list) else ArrowMessages(*options)
+        options, config = (self._name, content, table, self._config.topic), self._config
+        if isinstance(content.rows, list):
+            return JsonMessages(*options, config.null, config.unit)
+        return ArrowMessages(*options)
 
     def check_series(self, contents: Sequence[Content], series: str | None) -> None:
         """See that some row has the column of series.
@@ -167,15 +170,23 @@ class Messages(FileSource, Protocol):
 
 
 class JsonMessages(Jsonl):
-    """Objects of JSON; see `Decoder.source`."""
+    """Objects of JSON; see `Decoder.source`. A number that says no unit, where the table has one, is a fault of its
+    row, unless `unit`, "COLUMN=UNIT", says which it has."""
 
-    for_table = False
+    for_table = True
 
     def __init__(
-        self, name: str, content: Content, table: Table | None, topic: str | None, null: Sequence[str]
+        self,
+        name: str,
+        content: Content,
+        table: Table | None,
+        topic: str | None,
+        null: Sequence[str],
+        unit: Sequence[str] = (),
     ) -> None:
         self.uri, self._config, self._nulls, self._topic = name, Config(), (*NULLS, *null), topic
         self.waiting, self.stopped, self.units, self.doubts = False, None, {}, {}
+        self._unit_behind = {}
         named = {} if topic is None else {topic: ""}
         assert isinstance(content.rows, list)
         objects = [{**named, **one} for line in content.rows[:SAMPLED] if (one := _object(line))]
@@ -192,6 +203,10 @@ class JsonMessages(Jsonl):
             self._kinds = self._kinds | {time: cells.type}
             self.sample = self.sample.set_column(self.sample.schema.get_field_index(time), time, cells)
         self.schema = with_bookkeeping(self._kinds)
+        own = units_of_numbers(table)
+        given = {name: one for name, one in given_units(self, unit).items() if unit_in(name) is None}
+        self.units = own | given
+        self._held = {name: one for name, one in own.items() if name not in given and unit_in(name) is None}
 
     def parse(self, content: Content) -> pa.RecordBatch:
         """The rows with the columns that were planned; `_line` is the place of the message."""

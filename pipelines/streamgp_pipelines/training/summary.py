@@ -19,7 +19,7 @@ from streamgp_pipelines.learning.curves import Curves, next_lap
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.survey import Survey
-from streamgp_pipelines.learning.whole import advice, span
+from streamgp_pipelines.learning.whole import advice, span, without_values
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import number
 
@@ -186,6 +186,11 @@ def _why_unscored(session: Session, learner: Learner) -> str:
             return "no rows were held out: --test-tail 0.2 holds some, --online scores each row before it is learned"
         return f"no window before the {held} rows held out is whole"
     if learner.rows <= warmup:
+        targets = learner.windows.spec.targets
+        if nothing := without_values(
+            [name for name in session.survey.empty if name in targets] if session.survey else []
+        ):
+            return nothing
         most = session.config.max_rows
         if most is not None and most <= learner.rows < session.table.rows:
             return f"{most} rows were read, and {warmup} are warm-up; give a larger --max-rows, or a smaller --warmup"

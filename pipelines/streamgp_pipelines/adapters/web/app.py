@@ -28,9 +28,11 @@ from streamgp_pipelines.adapters.web.document import (
     ARROW,
     CSV,
     JSON,
-    body_of_future,
-    body_of_rows,
+    Example,
+    body,
     describe,
+    example_of_future,
+    example_of_rows,
     formats,
     json_object,
 )
@@ -173,12 +175,17 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
             raise Refusal(422, message, f"ask for at most {most}, or train with a longer --horizon", "query.horizon")
         marked, rows = future or (None, None)
         asked = (form, horizon, ordered(levels), ordered(quantiles))
-        body = view.kept("forecast", *asked, marked)
-        if body is None:
-            body = await run_in_threadpool(view.forecast, *asked, rows, marked)
-        return _response(body, form, view)
+        kept = view.kept("forecast", *asked, marked)
+        if kept is None:
+            kept = await run_in_threadpool(view.forecast, *asked, rows, marked)
+        return _response(kept, form, view)
 
-    posted = body_of_rows(service, config.request_rows)
+    tables = {name: service.intake(host).table for name, host in service.hosts.items()}
+    row_of = {name: example_of_rows(table) for name, table in tables.items()}
+    future_of = {
+        name: example_of_future(tables[name], host.session.learner.windows.spec) for name, host in service.hosts.items()
+    }
+    posted = body(row_of, config.request_rows)
     long = "Long format: unique_id, ds, cutoff, the forecast and its bands, one row a step"
     shown: dict[int | str, dict[str, Any]] = {200: formats(long)}
 
@@ -191,10 +198,10 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         """
         host = host_of(name)
         intake = service.intake(host)
-        body, kind = await _body(request, config)
+        given, kind = await _body(request, config)
 
         def read() -> Any:
-            return intake.submit(_source(body, kind, config, intake.table))
+            return intake.submit(_source(given, kind, config, intake.table, row_of[host.name]))
 
         found: Receipt = await asyncio.wrap_future(await run_in_threadpool(read))
         metrics.rows(intake.table.path, found)
@@ -225,7 +232,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
     @app.post(
         "/forecast",
         responses={**PROBLEMS, **shown},
-        openapi_extra=body_of_future(first),
+        openapi_extra=body(future_of),
         summary="Forecast from inputs",
     )
     async def forecast_from(
@@ -237,9 +244,8 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         """
         host = host_of(name)
         view, form = _view(host), _wanted(request)
-        body, kind = await _body(request, config)
-        given = await run_in_threadpool(_frame, body, kind, config)
-        future = (next(_futures), given)
+        given, kind = await _body(request, config)
+        future = (next(_futures), await run_in_threadpool(_frame, given, kind, config, future_of[host.name]))
         found = await give(view, form, horizon, level, quantile, future)
         await run_in_threadpool(host.keep_future, future)
         return found
@@ -410,22 +416,22 @@ def _checked(rows: int, config: ServeConfig) -> None:
         raise Refusal(413, f"rows: more than {config.request_rows:,}", "send fewer rows at a time", "rows")
 
 
-def _source(body: bytes, kind: str, config: ServeConfig, table: Any) -> Any:
+def _source(given: bytes, kind: str, config: ServeConfig, table: Any, example: Example) -> Any:
     if kind == ARROW:
-        rows = parse_arrow(body, config.max_body)
+        rows = parse_arrow(given, config.max_body)
         _checked(rows.num_rows, config)
         return arrow_rows(rows, table)
-    found = parse_json(body)
+    found = parse_json(given, example)
     _checked(len(found), config)
     return JsonRows(found, table)
 
 
-def _frame(body: bytes, kind: str, config: ServeConfig) -> pa.Table:
+def _frame(given: bytes, kind: str, config: ServeConfig, example: Example) -> pa.Table:
     """Future values of inputs."""
     if kind == ARROW:
-        rows = parse_arrow(body, config.max_body)
+        rows = parse_arrow(given, config.max_body)
     else:
-        found = parse_json(body)
+        found = parse_json(given, {"rows": example["rows"][:1]})
         try:
             rows = pa.Table.from_pylist(found)
         except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from fastapi import FastAPI
 
-from streamgp_data.table import SEQ
-from streamgp_pipelines.serving.host import Host
+from streamgp.windows.calendar import Ints
+from streamgp.windows.rows import times
+from streamgp.windows.windows import WindowSpec
+from streamgp_data.batches import together
+from streamgp_data.table import SEQ, Table, TableMeta
+from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.service import Service
+
+Example = dict[str, list[dict[str, Any]]]
+"""Rows as a client writes them."""
 
 JSON, ARROW, CSV = "application/json", "application/vnd.apache.arrow.stream", "text/csv"
 
@@ -40,29 +51,52 @@ def json_object(text: str) -> dict[str, Any]:
     return {"description": text, "content": {JSON: {"schema": {"type": "object"}}}}
 
 
-def body_of_rows(service: Service, most: int) -> dict[str, Any]:
-    """The body of POST /rows, with a row of each table as an example."""
-    examples = {}
-    for name, host in service.hosts.items():
-        table = service.intake(host).table
-        newest = table.read({SEQ: table.rows - 1} if table.rows else {})
-        row = next((chunk.rows.to_pylist()[-1] for chunk in newest if chunk.rows.num_rows), {})
-        shown = {key: value.isoformat() if hasattr(value, "isoformat") else value for key, value in row.items()}
-        examples[name] = {"value": {"rows": [{key: value for key, value in shown.items() if key != SEQ}]}}
-    return _request_body(examples, most)
+def example_of_rows(table: Table) -> Example:
+    """The newest row of a table, as a body of POST /rows: its time as the source writes them."""
+    rows = _newest(table, 1)
+    values = rows.drop_columns([SEQ]).to_pylist()[-1] if rows.num_rows else {}
+    shown = {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in values.items()}
+    if (time := table.meta.time) is not None and shown:
+        shown |= {time: _written(times(rows, time), table.meta)[0]}
+    return {"rows": [shown]}
 
 
-def body_of_future(host: Host) -> dict[str, Any]:
-    """The body of POST /forecast."""
-    spec = host.session.learner.windows.spec
-    row: dict[str, Any] = {} if spec.time is None else {spec.time: "2026-01-01T00:00:00"}
-    row |= {} if spec.series is None else {spec.series: "a"}
-    return _request_body({host.name: {"value": {"rows": [row | dict.fromkeys(spec.known, 1.0)]}}})
+def example_of_future(table: Table, spec: WindowSpec) -> Example:
+    """Known inputs of the steps after the newest row of a table, as a body of POST /forecast."""
+    rows = _newest(table, _LOOKED_AT)
+    if spec.time is None or not rows.num_rows:
+        return {"rows": [dict.fromkeys(spec.known, 1.0)]}
+    last = rows.to_pylist()[-1]
+    if spec.series is not None:
+        rows = rows.filter(pc.equal(rows.column(spec.series), pa.scalar(last[spec.series])))
+    newest = times(rows, spec.time)[-2:]
+    every = table.meta.every_ns or (int(newest[-1] - newest[0]) or _HOUR)
+    ahead = newest[-1] + every * np.arange(1, min(spec.horizon, _SHOWN) + 1)
+    known = {name: 1.0 if last[name] is None else last[name] for name in spec.known}
+    same = known if spec.series is None else {spec.series: last[spec.series], **known}
+    return {"rows": [{spec.time: time, **same} for time in _written(ahead, table.meta)]}
 
 
-def _request_body(examples: dict[str, Any], most: int | None = None) -> dict[str, Any]:
+_LOOKED_AT, _SHOWN, _HOUR = 1000, 48, 3600 * 10**9
+
+
+def _newest(table: Table, count: int) -> pa.RecordBatch:
+    """The newest rows of a table, at most so many."""
+    parts = [chunk.rows for chunk in table.read({SEQ: max(0, table.rows - count)}) if chunk.rows.num_rows]
+    return together(parts) if parts else pa.RecordBatch.from_pylist([], table.schema)
+
+
+def _written(moments: Ints, meta: TableMeta) -> list[Any]:
+    """Times as the source writes them: numbers, or ISO 8601."""
+    found = Moments.of(meta).write(moments)
+    return [time if found.dtype.is_numeric() else time.isoformat() for time in found.to_list()]
+
+
+def body(examples: Mapping[str, Example], most: int | None = None) -> dict[str, Any]:
+    """A body of rows, with an example of each checkpoint."""
     rows: dict[str, Any] = {"type": "array", "items": {"type": "object"}}
     rows |= {} if most is None else {"maxItems": most}
     schema = {"type": "object", "properties": {"rows": rows}, "required": ["rows"]}
-    content = {JSON: {"schema": {"oneOf": [schema, rows]}, "examples": examples}, ARROW: {}}
+    shown = {name: {"value": example} for name, example in examples.items()}
+    content = {JSON: {"schema": {"oneOf": [schema, rows]}, "examples": shown}, ARROW: {}}
     return {"requestBody": {"required": True, "content": content}}

@@ -1,0 +1,74 @@
+"""Seasons that are given as lengths of time, and are rows of the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from streamgp import Forecaster
+from streamgp.errors import CheckpointError, UsageError
+from streamgp_pipelines.config import ForecastConfig, TrainConfig
+from streamgp_pipelines.learning.survey import with_shown
+from tests.pipelines.worlds import HOUR_NS, config_of, frame_of, make_table, run
+
+
+@pytest.mark.parametrize("every_ns", [HOUR_NS, None])
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [("24h", (24,)), ("1d,1w", (24, 168)), ("7d, 12", (12, 168)), (["1d", 48], (24, 48)), ("1h", ())],
+)
+def test_they_are_counted_by_the_interval(
+    given: Any, found: tuple[int, ...], every_ns: int | None, tmp_path: Path
+) -> None:
+    table = make_table(tmp_path / "t", frame_of(400), every_ns=every_ns)
+    assert with_shown(config_of(table, tmp_path / "c", season=given), table).season == found
+
+
+def test_a_run_is_that_of_the_rows(tmp_path: Path) -> None:
+    make_table(tmp_path / "t", frame_of(400))
+    found = [run(tmp_path / "t", tmp_path / name, season=season) for name, season in (("a", "1d"), ("b", 24))]
+    assert found[0]["crps"] == found[1]["crps"]
+    run(tmp_path / "t", tmp_path / "a", season=24)  # it goes on
+    with pytest.raises(CheckpointError, match="season"):
+        run(tmp_path / "t", tmp_path / "a", season="2d")
+
+
+def test_what_is_no_whole_number_of_rows_is_refused_with_one_that_is(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(400))
+    with pytest.raises(UsageError, match=r"--season 150m: .* one every 1h") as refused:
+        with_shown(config_of(table, tmp_path / "c", season="150m"), table)
+    assert "2h are 2 rows" in refused.value.hint
+    uneven = frame_of(400).filter(pl.int_range(pl.len()) ** 2 % 7 < 4)
+    table = make_table(tmp_path / "u", uneven, every_ns=None)
+    with pytest.raises(UsageError, match="not at one interval"):
+        with_shown(config_of(table, tmp_path / "c", season="1d"), table)
+    table = make_table(tmp_path / "s", frame_of(400).with_columns(t=pl.int_range(pl.len())), every_ns=1)
+    with pytest.raises(UsageError, match="no clock"):
+        with_shown(config_of(table, tmp_path / "c", season="1d"), table)
+
+
+@pytest.mark.parametrize("given", ["1x", "1d,x", "0h", "-1d", "1d,clock", "1.5"])
+def test_what_is_neither_rows_nor_time_is_refused(given: str) -> None:
+    with pytest.raises(UsageError, match="lengths of time such as 1d,7d"):
+        TrainConfig.read({"table": "t", "season": given})
+
+
+def test_steps_are_rows() -> None:
+    for name in ("horizon", "lags"):
+        with pytest.raises(UsageError, match=f"--{name}: 24h is a length of time.* every 30m these are 48"):
+            TrainConfig.read({"table": "t", name: "24h"})
+    with pytest.raises(UsageError, match=r"--horizon: 100ms is a length of time, and steps are rows of the table$"):
+        ForecastConfig.read({"checkpoint": "c", "horizon": "100ms"})
+
+
+def test_regression_has_no_season_in_time_either() -> None:
+    with pytest.raises(UsageError, match="--lags 0"):
+        TrainConfig.read({"table": "t", "lags": 0, "season": "1d"})
+
+
+def test_a_forecaster_takes_them(tmp_path: Path) -> None:
+    made = [Forecaster("y", season=season, every="1h", model="linear").fit(frame_of(400)) for season in ("1d", 24)]
+    assert made[0].scores["crps"] == made[1].scores["crps"]
