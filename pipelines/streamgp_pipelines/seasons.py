@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,27 +21,34 @@ ROWS = 20_000
 """Rows of the table that are looked at: seasons do not change with what comes later."""
 
 
-def of_clock(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
+def of_clock(opening: pa.RecordBatch | None, meta: TableMeta, target: str, alone: bool = False) -> tuple[int, ...]:
     """Rows in a day and a week of a table with a clock, of which its first series holds three; see `proposed`."""
-    return _of_clock(*_first_series(opening, meta, target), meta)
+    return _of_clock(*_first_series(opening, meta, target), meta, alone)
 
 
-def proposed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
+def proposed(opening: pa.RecordBatch | None, meta: TableMeta, target: str, alone: bool = False) -> tuple[int, ...]:
     """Rows in each season of a target: those of the table's clock, or what the first rows of its first series show.
 
     Args:
         opening: the first rows of the table (`first_rows`).
         meta: of the table.
         target: its column.
+        alone: whether the clock alone decides, however few rows there are: the others are still to come.
     """
     when, values = _first_series(opening, meta, target)
-    return _of_clock(when, values, meta) or seasons.propose(_even(when, values, meta.every_ns))
+    return _of_clock(when, values, meta, alone) or seasons.propose(_even(when, values, meta.every_ns))
 
 
 def confirmed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
     """Rows in each season of the table's clock, where the first rows of a target show a season too; as `proposed`."""
     when, values = _first_series(opening, meta, target)
     return _of_clock(when, values, meta) if seasons.propose(_even(when, values, meta.every_ns)) else ()
+
+
+def spacing(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, int | None]:
+    """How many rows seasons are looked for in, and the nanoseconds between them; None where they differ."""
+    when, values = _first_series(opening, meta, target)
+    return len(values), meta.every_ns or _interval(when)
 
 
 def first_rows(table: Table, targets: Sequence[str]) -> pa.RecordBatch | None:
@@ -67,8 +75,8 @@ def _first_series(opening: pa.RecordBatch | None, meta: TableMeta, target: str) 
     return times(rows, meta.time), values
 
 
-def _of_clock(when: Ints, values: Floats, meta: TableMeta) -> tuple[int, ...]:
-    return seasons.of_clock(meta.every_ns or _interval(when), len(values))
+def _of_clock(when: Ints, values: Floats, meta: TableMeta, alone: bool = False) -> tuple[int, ...]:
+    return seasons.of_clock(meta.every_ns or _interval(when), math.inf if alone else len(values))
 
 
 def _interval(when: Ints) -> int | None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+import pyarrow.compute as pc
+
+from streamgp.windows import seasons as calendar
+from streamgp.windows.windows import WindowSpec
 from streamgp_data.checkpoint import Saved
+from streamgp_data.table import TableMeta
 from streamgp_pipelines.config import DataConfig, RunConfig, TrainConfig, micro_batch
 from streamgp_pipelines.learning.restored import recipe_of
-from streamgp_pipelines.seasons import confirmed, of_clock, proposed
+from streamgp_pipelines.learning.whole import span
+from streamgp_pipelines.seasons import ROWS, confirmed, of_clock, proposed, spacing
 
 if TYPE_CHECKING:
     from streamgp_pipelines.learning.survey import Survey
@@ -18,21 +24,96 @@ Config = TypeVar("Config", bound=DataConfig)
 PANEL_BATCH = 2048
 """Rows of a micro-batch of a panel at most, by default."""
 
+CLOCK_ROWS = 12
+"""Rows of a series that say how far apart its rows are, where that is not declared: no model forecasts before."""
+
 
 def with_seasons(config: Config, survey: Survey, saved: Saved | None = None) -> Config:
     """The options with the seasons that `--season clock` or `auto` stands for, by the first rows of the table.
 
-    A run that goes on keeps those of its checkpoint.
+    Where the table is followed the clock alone decides, as the run may begin before there are many rows. A run that
+    goes on keeps those of its checkpoint.
     """
     if not isinstance(config.season, str):
         return config
     if saved is not None:
         return config.model_copy(update={"season": recipe_of(saved).spec.seasons})
-    if config.lags == 0 or ("season" not in config.model_fields_set and _looks_at_none(config)):
+    if not _are_found(config):
         return config.model_copy(update={"season": ()})
     survey.look()
     look = proposed if config.season == "auto" else of_clock
-    return config.model_copy(update={"season": look(survey.opening, survey.table.meta, survey.spec.targets[0])})
+    found = look(survey.opening, survey.table.meta, survey.spec.targets[0], alone=_follows(config))
+    return config.model_copy(update={"season": found})
+
+
+def undecided(config: DataConfig, survey: Survey) -> bool:
+    """Whether the first rows of a table that is followed are too few to say which seasons its clock has, or of how many
+    series it is."""
+    meta, most = survey.table.meta, getattr(config, "max_rows", None) or ROWS
+    declared = meta.every_ns is not None and meta.series is None
+    if not _are_found(config) or not _follows(config) or not _has_clock(meta) or declared:
+        return False
+    survey.look()
+    if (opening := survey.opening) is None:
+        return True
+    names = None if meta.series is None else opening.column(meta.series)
+    rows = opening.num_rows if names is None else pc.max(pc.value_counts(names).field("counts")).as_py()
+    return bool(rows < CLOCK_ROWS and opening.num_rows < min(most, ROWS))
+
+
+def notes(config: DataConfig, spec: WindowSpec, survey: Survey, warmup: int, goes_on: bool, stays: bool) -> list[str]:
+    """What to know of the seasons of an online run that leaves them to the data.
+
+    Args:
+        config: as it was given.
+        spec: the windows, with the seasons that were taken.
+        survey: of the table.
+        warmup: rows of warm-up.
+        goes_on: whether they are those of a checkpoint.
+        stays: whether they are taken for good even where there is no row.
+    """
+    meta = survey.table.meta
+    if not (isinstance(config, TrainConfig) and config.online and _are_found(config) and _has_clock(meta)):
+        return []
+    rows, every = spacing(survey.opening, meta, spec.targets[0])
+    clock, shown = calendar.of_clock(every), calendar.of_clock(every, rows)
+    named = ",".join(map(str, clock))
+    if goes_on:
+        if spec.seasons or not shown:
+            return []
+        return [f"this run has no season, as there were too few rows when it began: --fresh begins again with {named}"]
+    if config.follow and spec.seasons == clock != shown:
+        first = max(warmup, span(spec))
+        return [
+            f"the seasons, {named} rows, are those of the clock, as there are {rows} rows yet: the first {first:,} are "
+            "warm-up; --season with fewer rows, or none, forecasts sooner"
+        ]
+    if spec.seasons or not (rows or stays):
+        return []
+    if clock:
+        return [
+            f"no season is looked at, as there are {rows} rows and three seasons of {clock[0]} are needed; "
+            f"--season {named} looks at these all the same"
+        ]
+    if every is None and (config.follow or rows < CLOCK_ROWS):
+        few = f"{rows} rows do not say how far apart they are"
+        why = few if rows < CLOCK_ROWS else "rows are not one interval apart"
+        return [f"no season is looked at, as {why}; --season 24,168 names the day and the week of hours"]
+    return []
+
+
+def _are_found(config: DataConfig) -> bool:
+    """Whether seasons are left to the data."""
+    named = "season" in config.model_fields_set
+    return isinstance(config.season, str) and config.lags != 0 and (named or not _looks_at_none(config))
+
+
+def _has_clock(meta: TableMeta) -> bool:
+    return meta.time is not None and meta.clock
+
+
+def _follows(config: DataConfig) -> bool:
+    return isinstance(config, TrainConfig) and config.follow
 
 
 def _looks_at_none(config: DataConfig) -> bool:
