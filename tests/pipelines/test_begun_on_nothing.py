@@ -21,6 +21,7 @@ from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.health import Health
 from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
+from streamgp_pipelines.serving.host import resume
 from streamgp_pipelines.training import online
 from streamgp_pipelines.training.train import train
 from tests.pipelines.killed import Crash, code_of, start, train_apart
@@ -171,12 +172,22 @@ def test_a_run_on_an_empty_table_fixes_no_season(tmp_path: Path) -> None:
         run(tmp_path / "u", tmp_path / "e", **CLOCK | {"horizon": 4})
 
 
+@pytest.mark.parametrize(("season", "told"), [("clock", True), (24, False)])
+def test_a_service_keeps_the_checkpoint_of_an_empty_table_and_says_so(
+    tmp_path: Path, season: int | str, told: bool
+) -> None:
+    table = make_table(tmp_path / "t", frame_of(9)[:0])
+    run(table, tmp_path / "c", **CLOCK | {"season": season})
+    session = resume(tmp_path / "c", {table.id: table}, "cpu", 100)
+    assert any(names(one, "--follow --season 24,168") for one in session.warnings) == told
+
+
 def test_a_short_table_has_no_season_and_it_is_said_then_and_later(tmp_path: Path) -> None:
     data = frame_of(700)
     table = make_table(tmp_path / "t", data[:60])
     options = CLOCK | {"warmup": 30}
     (first,) = told_of(run(table, tmp_path / "c", **options))
-    assert names(first, "60 24 --season 24,168")
+    assert names(first, "60 72 --season 24,168")
     assert told_of(run(table, tmp_path / "c", **options)) == []
     append(table, data[60:])
     (later,) = told_of(run(table, tmp_path / "c", **options))
@@ -191,7 +202,7 @@ def test_a_forecaster_whose_first_frame_is_too_short_says_so() -> None:
     with pytest.warns(StreamgpWarning, match=r"season=\[24, 168\]"):
         made.learn_one({"ds": hours[0], "y": 0.0})
     assert sum("season" in one for one in made.warnings) == 1
-    with pytest.warns(StreamgpWarning, match="60 rows"):
+    with pytest.warns(StreamgpWarning, match="60 of the 72 rows"):
         Forecaster("y", model="linear").fit({"ds": hours[:60], "y": [0.0] * 60})
     for quiet in (Forecaster("y", model="linear", season="none"), Forecaster("y", model="linear", season=24)):
         assert not any("season" in one for one in quiet.learn_one({"ds": hours[0], "y": 0.0}).warnings)

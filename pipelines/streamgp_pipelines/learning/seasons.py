@@ -12,6 +12,7 @@ from streamgp_data.checkpoint import Saved
 from streamgp_data.table import TableMeta
 from streamgp_pipelines.config import DataConfig, RunConfig, TrainConfig, micro_batch
 from streamgp_pipelines.learning.restored import recipe_of
+from streamgp_pipelines.learning.warmup import has_begun
 from streamgp_pipelines.learning.whole import span
 from streamgp_pipelines.seasons import ROWS, confirmed, of_clock, proposed, spacing
 
@@ -83,23 +84,34 @@ def notes(config: DataConfig, spec: WindowSpec, survey: Survey, warmup: int, goe
             return []
         return [f"this run has no season, as there were too few rows when it began: --fresh begins again with {named}"]
     if config.follow and spec.seasons == clock != shown:
-        first = max(warmup, span(spec))
+        enough, first = calendar.PERIODS * clock[-1], max(warmup, span(spec))
         return [
-            f"the seasons, {named} rows, are those of the clock, as there are {rows} rows yet: the first {first:,} are "
-            "warm-up; --season with fewer rows, or none, forecasts sooner"
+            f"the seasons, {named} rows, are those of the clock, with {rows:,} of the {enough:,} rows that show them: "
+            f"the first {first:,} are warm-up; --season with fewer rows, or none, forecasts sooner"
         ]
     if spec.seasons or not (rows or stays):
         return []
     if clock:
         return [
-            f"no season is looked at, as there are {rows} rows and three seasons of {clock[0]} are needed; "
+            f"no season is looked at, with {rows:,} of the {calendar.PERIODS * clock[0]:,} rows that show one; "
             f"--season {named} looks at these all the same"
         ]
     if every is None and (config.follow or rows < CLOCK_ROWS):
-        few = f"{rows} rows do not say how far apart they are"
+        few = "there are too few rows to say how far apart they are"
         why = few if rows < CLOCK_ROWS else "rows are not one interval apart"
         return [f"no season is looked at, as {why}; --season 24,168 names the day and the week of hours"]
     return []
+
+
+def of_no_row(saved: Saved, meta: TableMeta) -> list[str]:
+    """What to know of a service that begins with a checkpoint of an empty table, and keeps what it says."""
+    spec = recipe_of(saved).spec
+    if has_begun(saved) or spec.seasons or not spec.lags or not _has_clock(meta):
+        return []
+    return [
+        f"no season is looked at, as {saved.path.parent} was made before there was a row; train --follow, or --season "
+        "24,168 for the day and the week of hours, makes one that does"
+    ]
 
 
 def _are_found(config: DataConfig) -> bool:
