@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,7 +32,7 @@ def proposed(opening: pa.RecordBatch | None, meta: TableMeta, target: str, alone
         opening: the first rows of the table (`first_rows`).
         meta: of the table.
         target: its column.
-        alone: whether the clock alone decides, however few rows there are: the others are still to come.
+        alone: whether the clock alone gives the day, however few rows there are: the others are still to come.
     """
     when, values = _first_series(opening, meta, target)
     return _of_clock(when, values, meta, alone) or seasons.propose(_even(when, values, meta.every_ns))
@@ -76,7 +75,8 @@ def _first_series(opening: pa.RecordBatch | None, meta: TableMeta, target: str) 
 
 
 def _of_clock(when: Ints, values: Floats, meta: TableMeta, alone: bool = False) -> tuple[int, ...]:
-    return seasons.of_clock(meta.every_ns or _interval(when), math.inf if alone else len(values))
+    every = meta.every_ns or _interval(when)
+    return seasons.of_clock(every, len(values)) or (seasons.of_clock(every)[:1] if alone else ())
 
 
 def _interval(when: Ints) -> int | None:

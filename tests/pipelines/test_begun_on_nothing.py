@@ -29,7 +29,9 @@ from tests.pipelines.worlds import HOUR_NS, append, assert_same_state, config_of
 from tests.words import names
 
 CLOCK: dict[str, Any] = {"season": "clock", "lags": None, "batch": None}
-WEEK = (24, 168)
+DAY, WEEK = (24,), (24, 168)
+FEW = 480
+"""Fewer rows than three weeks have: however late a run looks, it takes the day."""
 
 
 def seasons(home: Path) -> tuple[int, ...]:
@@ -68,24 +70,24 @@ def told_of(summary: dict[str, Any]) -> list[str]:
 def test_a_table_followed_from_nothing_gives_the_model_of_the_whole_table(
     tmp_path: Path, first: int, every: int | None
 ) -> None:
-    data = frame_of(700)
+    data = frame_of(FEW)
     table = make_table(tmp_path / "t", data[:first], every_ns=every)
     with filled(table, data, first):
-        followed = run(table, tmp_path / "c", follow=True, max_rows=690, **CLOCK)
-    whole = run(table, tmp_path / "d", max_rows=690, **CLOCK)
-    assert followed["seasons"] == [*WEEK] and whole["warnings"] == []
+        followed = run(table, tmp_path / "c", follow=True, max_rows=FEW - 10, **CLOCK)
+    whole = run(table, tmp_path / "d", max_rows=FEW - 10, **CLOCK | {"season": DAY})
+    assert followed["seasons"] == [*DAY] and whole["warnings"] == []
     (told,) = followed.pop("warnings")
-    assert names(told, "24,168 200 --season none")
+    assert names(told, "24 --season none 24,168")
     assert scores_of(followed) == scores_of({name: one for name, one in whole.items() if name != "warnings"})
     assert_same_state(tmp_path / "c", tmp_path / "d")
 
 
 def test_a_panel_followed_from_nothing_has_the_micro_batch_of_its_series(tmp_path: Path) -> None:
-    data = frame_of(600, ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"))
-    table, options = make_table(tmp_path / "t", data[:0]), CLOCK | {"warmup": 3000, "max_rows": 7000}
+    data = frame_of(FEW, ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"))
+    table, options = make_table(tmp_path / "t", data[:0]), CLOCK | {"warmup": 3000, "max_rows": 5600}
     with filled(table, data, 140):
         run(table, tmp_path / "c", follow=True, **options)
-    run(table, tmp_path / "d", **options)
+    run(table, tmp_path / "d", **options | {"season": DAY})
     assert recipe_of(read_checkpoint(tmp_path / "c")).schedule.batch == 288
     assert_same_state(tmp_path / "c", tmp_path / "d")
 
@@ -103,17 +105,17 @@ WAITING = "streamgp_pipelines.training.train", "is_undecided"
     ids=["before a row", "while rows are few", "later"],
 )
 def test_a_kill_changes_nothing(tmp_path: Path, first: int, crash: Crash) -> None:
-    data, later = frame_of(600), crash.count == 9
+    data, later = frame_of(FEW), crash.count == 9
     table = make_table(tmp_path / "t", data[:first], every_ns=None)
-    home, options = tmp_path / "c", CLOCK | {"follow": True, "max_rows": 590, "checkpoint_every": 48}
+    home, options = tmp_path / "c", CLOCK | {"follow": True, "max_rows": FEW - 10, "checkpoint_every": 48}
     killed = start(train_apart, table.path, str(home), options, crash, None)
     with filled(table, data, first) if later else nullcontext():
         assert code_of(killed) == -9
     assert checkpoint.exists(home) == later
     with nullcontext() if later else filled(table, data, first):
         run(table, home, **options)
-    run(table, tmp_path / "d", **CLOCK, max_rows=590)
-    assert seasons(home) == WEEK
+    run(table, tmp_path / "d", **CLOCK | {"season": DAY}, max_rows=FEW - 10)
+    assert seasons(home) == DAY
     assert_same_state(home, tmp_path / "d")
 
 
@@ -129,7 +131,7 @@ def test_what_waits_for_rows_says_so_and_is_ready(tmp_path: Path) -> None:
 
     with filled(table, data, 3, 0.1):
         train(config, NoTracker, say=look, health=health)
-    assert names(said[0], "12 --season") and names(said[1], "24,168") and len(said) == 2
+    assert names(said[0], "12 --season") and names(said[1], "24 24,168") and len(said) == 2
     assert seen[0].startswith("0 rows learned")
 
 
@@ -137,7 +139,7 @@ def test_what_waits_for_rows_says_so_and_is_ready(tmp_path: Path) -> None:
 def test_a_run_of_a_few_rows_ends(tmp_path: Path, most: int) -> None:
     table = make_table(tmp_path / "t", frame_of(most), every_ns=None)
     found = run(table, tmp_path / "c", follow=True, max_rows=most, **CLOCK)
-    assert found["rows"] == most and found["seasons"] == [*WEEK]
+    assert found["rows"] == most and found["seasons"] == [*DAY]
 
 
 def test_what_is_wrong_is_refused_before_a_row_comes(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ CLOCK_ROWS = 12
 def with_seasons(config: Config, survey: Survey, saved: Saved | None = None) -> Config:
     """The options with the seasons that `--season clock` or `auto` stands for, by the first rows of the table.
 
-    Where the table is followed the clock alone decides, as the run may begin before there are many rows. A run that
+    Where the table is followed it has the day at least, as the run may begin before there are many rows. A run that
     goes on keeps those of its checkpoint.
     """
     if not isinstance(config.season, str):
@@ -80,14 +80,16 @@ def notes(config: DataConfig, spec: WindowSpec, survey: Survey, warmup: int, goe
     clock, shown = calendar.of_clock(every), calendar.of_clock(every, rows)
     named = ",".join(map(str, clock))
     if goes_on:
-        if spec.seasons or not shown:
+        if len(spec.seasons) >= len(shown):
             return []
-        return [f"this run has no season, as there were too few rows when it began: --fresh begins again with {named}"]
-    if config.follow and spec.seasons == clock != shown:
-        enough, first = calendar.PERIODS * clock[-1], max(warmup, span(spec))
+        has = f"the season {spec.seasons[0]} alone" if spec.seasons else "no season"
+        return [f"this run has {has}, as there were too few rows when it began: --fresh begins again with {named}"]
+    if config.follow and clock and spec.seasons == clock[:1] and not shown:
+        enough, first = calendar.PERIODS * clock[0], max(warmup, span(spec))
+        week = f"; --season {named} looks at the week too, and begins after it" if len(clock) > 1 else ""
         return [
-            f"the seasons, {named} rows, are those of the clock, with {rows:,} of the {enough:,} rows that show them: "
-            f"the first {first:,} are warm-up; --season with fewer rows, or none, forecasts sooner"
+            f"the season, {clock[0]} rows, is that of the clock, with {rows:,} of the {enough:,} rows that show it: "
+            f"the first {first:,} are warm-up; --season none forecasts sooner{week}"
         ]
     if spec.seasons or not (rows or stays):
         return []
