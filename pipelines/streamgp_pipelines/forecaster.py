@@ -68,7 +68,7 @@ class Forecaster(Shown):
         target: column or columns to forecast; default: y.
         horizon: steps ahead.
         season: rows in each season, such as [48, 336], or its length, such as "1d"; "clock": the day and the week of
-            frames with a clock; "auto": these, else what the values show; "none".
+            frames with a clock, of which the first frame has three; "auto": these, else what the values show; "none".
         known: inputs whose future values are known.
         inputs: columns whose past values are inputs.
         time: column of times, or row for rows without; default: ds, or the only one of times. A date and a time of day,
@@ -168,7 +168,7 @@ class Forecaster(Shown):
         given |= {"simulate": simulate, "alarm_rate": alarm_rate, "seed": seed, "device": device, "late": late}
         fields = TrainConfig.model_fields  # what is as it would be anyway was not asked for: no run warns of it
         given = {name: value for name, value in given.items() if value not in ((), fields[name].default)}
-        self._config: TrainConfig | None = TrainConfig.read(given | {"table": "memory", "online": True, "follow": True})
+        self._config: TrainConfig | None = TrainConfig.read(given | {"table": "memory", "online": True})
         if model != AUTO:
             registry.check("models", model)
         one = time if time is None or isinstance(time, str) else ",".join(time)

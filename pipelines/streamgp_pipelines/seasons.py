@@ -22,21 +22,22 @@ ROWS = 20_000
 """Rows of the table that are looked at: seasons do not change with what comes later."""
 
 
-def of_clock(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
+def of_clock(opening: pa.RecordBatch | None, meta: TableMeta, target: str, alone: bool = False) -> tuple[int, ...]:
     """Rows in a day and a week of a table with a clock, of which its first series holds three; see `proposed`."""
-    return _of_clock(*_first_series(opening, meta, target), meta)
+    return _of_clock(*_first_series(opening, meta, target), meta, alone)
 
 
-def proposed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
+def proposed(opening: pa.RecordBatch | None, meta: TableMeta, target: str, alone: bool = False) -> tuple[int, ...]:
     """Rows in each season of a target: those of the table's clock, or what the first rows of its first series show.
 
     Args:
         opening: the first rows of the table (`first_rows`).
         meta: of the table.
         target: its column.
+        alone: whether the clock alone gives the day, however few rows there are: the others are still to come.
     """
     when, values = _first_series(opening, meta, target)
-    return _of_clock(when, values, meta) or seasons.propose(_even(when, values, meta.every_ns))
+    return _of_clock(when, values, meta, alone) or seasons.propose(_even(when, values, meta.every_ns))
 
 
 def confirmed(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, ...]:
@@ -80,6 +81,12 @@ def in_rows(text: str, opening: pa.RecordBatch | None, meta: TableMeta) -> tuple
     return tuple(sorted(found - {1}))
 
 
+def spacing(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, int | None]:
+    """How many rows seasons are looked for in, and the nanoseconds between them; None where they differ."""
+    when, values = _first_series(opening, meta, target)
+    return len(values), meta.every_ns or _interval(when)
+
+
 def first_rows(table: Table, targets: Sequence[str]) -> pa.RecordBatch | None:
     """Time, series and targets of the first `ROWS` rows of a table; None where it has none."""
     columns = [name for name in (table.meta.time, table.meta.series, *targets) if name]
@@ -112,8 +119,9 @@ def _of_first_series(opening: pa.RecordBatch | None, meta: TableMeta) -> pa.Reco
     return rows.filter(pc.equal(rows.column(meta.series), first))
 
 
-def _of_clock(when: Ints, values: Floats, meta: TableMeta) -> tuple[int, ...]:
-    return seasons.of_clock(meta.every_ns or _interval(when), len(values))
+def _of_clock(when: Ints, values: Floats, meta: TableMeta, alone: bool = False) -> tuple[int, ...]:
+    every = meta.every_ns or _interval(when)
+    return seasons.of_clock(every, len(values)) or (seasons.of_clock(every)[:1] if alone else ())
 
 
 def _interval(when: Ints) -> int | None:

@@ -9,6 +9,7 @@ highest of the lags that were looked at would be in white noise.
 
 from __future__ import annotations
 
+import math
 from statistics import NormalDist
 
 import numpy as np
@@ -35,11 +36,11 @@ WINSOR = 5.0
 """Standard deviations that a difference counts for at most: a glitch is no season."""
 
 
-def of_clock(every_ns: int | None, rows: int) -> tuple[int, ...]:
+def of_clock(every_ns: int | None, rows: float = math.inf) -> tuple[int, ...]:
     """The day and the week, where a series of so many rows at this interval holds three of them; else ().
 
     Example:
-        >>> of_clock(30 * 60 * 10**9, 17_520), of_clock(3600 * 10**9, 100), of_clock(DAY, 365), of_clock(10**7, 10**6)
+        >>> of_clock(30 * 60 * 10**9, 17_520), of_clock(3600 * 10**9, 100), of_clock(DAY), of_clock(10**7)
         ((48, 336), (24,), (7,), ())
     """
     if every_ns is None or DAY % every_ns:

@@ -225,6 +225,7 @@ def lines(start: int, count: int) -> str:
 
 
 TRAIN = ("train", "--online", "--target", "y", "--model", "linear", "--lags", "4", "--warmup", "200")
+TRAIN = (*TRAIN, "--season", "none")
 UNTRACKED = ("--tracking-uri", "none")
 
 Fault = Callable[[Room], Outcome]

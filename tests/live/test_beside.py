@@ -34,7 +34,7 @@ from tests.serving.conftest import ROWS, as_objects, config_of, home, new_rows, 
 
 __all__ = ["home", "trained"]
 LINE = ["--online", "--model", "linear", "--lags", "4", "--warmup", "150", "--batch", "24", "--tracking-uri", "none"]
-LINE += ["--season", "none"]  # it would be that of the rows that are there at first
+LINE += ["--season", "none"]  # a day has 1,440 of these rows
 
 
 @pytest.fixture
@@ -74,6 +74,37 @@ def test_rows_are_learned_while_they_come_and_the_end_loses_none(feed: Memory, t
     found = train(config(tmp_path, follow=True, max_rows=500), NoTracker)
     assert found["rows"] == 500 == Table.open(tmp_path / "t").rows
     assert feed.acknowledged == list(range(500))
+
+
+def hourly(start: int, stop: int) -> list[bytes]:
+    return [row(60 * at, y=float(at % 24 + at % 7)) for at in range(start, stop)]
+
+
+@pytest.mark.slow
+def test_a_broker_that_begins_with_nothing_gives_the_seasons_of_its_clock(feed: Memory, tmp_path: Path) -> None:
+    threading.Timer(0.3, lambda: feed.payloads.extend(hourly(0, 5))).start()
+    threading.Timer(0.9, lambda: feed.payloads.extend(hourly(5, 600))).start()
+    found = train(config(tmp_path, follow=True, max_rows=600), NoTracker)
+    assert found["seasons"] == [24, 168] and found["rows"] == 600 == Table.open(tmp_path / "t").rows
+    whole = config(tmp_path, checkpoint=tmp_path / "whole", source=None)
+    assert train(whole, NoTracker)["seasons"] == [24, 168]
+    assert state_digest(checkpoint.read(tmp_path / "whole")) == state_digest(checkpoint.read(tmp_path / "c"))
+
+
+def test_an_error_of_the_broker_ends_a_run_that_waits_for_its_first_rows(
+    feed: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed.payloads, real = hourly(0, 5), Memory.poll
+
+    def poll(self: Memory, most: int, timeout: float) -> list[Any]:
+        if len(self.acknowledged) == 5:
+            raise ServiceError("the broker refuses")
+        return real(self, most, timeout)
+
+    monkeypatch.setattr(Memory, "poll", poll)
+    with pytest.raises(ServiceError, match="refuses"):
+        train(config(tmp_path, follow=True), NoTracker)
+    assert not checkpoint.exists(tmp_path / "c")
 
 
 def test_an_error_of_the_broker_ends_the_run(feed: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,5 +190,40 @@ def test_kills_leave_each_message_once_in_table_and_model(tmp_path: Path) -> Non
     found = [value for chunk in Table.open(table).read(columns=["y"]) for value in chunk.rows.column("y").to_pylist()]
     assert found == [float(at) for at in range(count)]
     once = [program, "train", *LINE, "--table", str(table), "--checkpoint", str(tmp_path / "once")]
+    subprocess.run(once, check=True, capture_output=True)
+    assert state_digest(checkpoint.read(tmp_path / "once")) == state_digest(checkpoint.read(model))
+
+
+@needs("redis-server")
+@pytest.mark.slow
+def test_a_real_broker_that_begins_with_nothing(tmp_path: Path) -> None:
+    table, model = tmp_path / "t", tmp_path / "c"
+    program, said = str(Path(sys.executable).parent / "streamgp"), ""
+    line = [program, "train", *LINE[:-2], "--table", str(table), "--horizon", "2", "--linger", "0.02"]
+    with running("redis", tmp_path) as (broker, publish):
+        for kill in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
+            words = ["--source", broker.url.format(f":{PASSWORD}"), "--follow", "--checkpoint", str(model)]
+            process = subprocess.Popen([*line, *words], stderr=subprocess.PIPE, text=True)
+            try:
+                if not Table.exists(table):
+                    publish(hourly(0, 5))
+                    wait_for(lambda: Table.exists(table) and Table.open(table).rows == 5, 60)
+                    time.sleep(3.0)  # it waits for more
+                    assert not checkpoint.exists(model)
+                elif not checkpoint.exists(model):
+                    publish(hourly(5, 300))
+                    wait_for(lambda: checkpoint.exists(model) and seen(model) >= 250, 60)
+                else:
+                    publish(hourly(300, 600))
+                    wait_for(lambda: seen(model) == 600, 60)
+                process.send_signal(kill)
+            except BaseException:
+                process.kill()
+                raise
+            finally:
+                said += process.communicate(timeout=60)[1]
+    assert said.count("rows are learned once a series has 12") == 2, said
+    assert said.count("24 rows, is that of the clock") == 1, said
+    once = [*line, "--season", "24", "--checkpoint", str(tmp_path / "once")]
     subprocess.run(once, check=True, capture_output=True)
     assert state_digest(checkpoint.read(tmp_path / "once")) == state_digest(checkpoint.read(model))

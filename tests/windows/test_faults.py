@@ -1,4 +1,4 @@
-"""Sentinels, dead sensors, spikes: found by what came before, the same however a stream is cut, not in clean streams."""
+"""Sentinels, dead sensors and spikes: found by what came before, however a stream is cut, and not in clean streams."""
 
 from __future__ import annotations
 

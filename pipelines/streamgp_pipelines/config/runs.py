@@ -74,8 +74,8 @@ class DataConfig(Settings):
     season: Annotated[Seasons, Flag(HelpPanel.DATA, first=True)] = Field(
         "clock",
         description="Rows in each season: 48,336 for the day and the week of half hours, or 1d,7d where rows have one "
-        "interval; clock: these two of a table with a clock; auto: these, else what describe shows; default: clock, "
-        "with --fleet or --simulate none",
+        "interval; clock: these two of a table with a clock that holds three of them, the day if it is followed; auto: "
+        "these, else what describe shows; default: clock, with --fleet or --simulate none",
     )
     gaps: Annotated[Literal["reset", "fill"], Flag(HelpPanel.DATA)] = Field(
         "fill",

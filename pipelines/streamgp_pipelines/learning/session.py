@@ -40,7 +40,7 @@ from streamgp_pipelines.learning.newest import PART, NewestScored
 from streamgp_pipelines.learning.recipe import Recipe, Schedule
 from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
 from streamgp_pipelines.learning.rollout import simulators
-from streamgp_pipelines.learning.seasons import overlooked
+from streamgp_pipelines.learning.seasons import notes, overlooked
 from streamgp_pipelines.learning.shard import Since, Workers, here
 from streamgp_pipelines.learning.survey import Survey, surveyed
 from streamgp_pipelines.learning.tail import Tail
@@ -171,7 +171,7 @@ def open_session(
 
     Args:
         config: of the run.
-        table: in place of that of the config; then no checkpoint is looked for.
+        table: in place of that of the config, whose rows come later; then no checkpoint is looked for.
         workers: makes where the buckets of a fleet live; by default here.
 
     Raises:
@@ -180,8 +180,9 @@ def open_session(
         CheckpointError: the checkpoint is damaged, or was made with other options.
         ServiceError: the device is not there.
     """
-    goes_on, named = table is None and checkpoint.exists(config.checkpoint), "season" in config.model_fields_set
-    saved = read_checkpoint(config.checkpoint) if goes_on else None
+    given, stored = config, table is None
+    known = read_checkpoint(config.checkpoint) if stored and checkpoint.exists(config.checkpoint) else None
+    saved = known if known is not None and has_begun(known) else None  # without a row nothing was found yet
     table = Table.open(config.table, config.durable) if table is None else table
     config, spec, survey = surveyed(config, table, saved)
     config = with_model(config, spec)
@@ -191,9 +192,9 @@ def open_session(
     schedule = make_schedule(config, table.meta, warmup)
     initial = None if config.init is None else initial_file.read(config.init)
     options = fingerprint(config, spec, warmup, initial)
-    warnings = [] if saved is None else check_options(saved, options, warmup, device)
+    warnings = [] if known is None else check_options(known, options, given, device)
     check_size(config, spec, survey, warmup)
-    if saved is None and not config.follow:
+    if known is None and stored and not config.follow:
         check_span(survey, spec)
     config, model = made_model(config, spec, survey, warmup, saved, initial, device)
     if initial is not None:
@@ -204,7 +205,8 @@ def open_session(
     naming = Naming(config.model, recipe.calibration, Moments.of(table.meta), alarms=config.alarm_rate is not None)
     session = Session(config, table, learner, source, options, naming, survey=survey)
     session.warnings = [*warnings, *more, *remarks(config, spec, survey), *without_changes(survey)]
-    if config.fleet and not named and spec.lags and not spec.seasons:
+    session.warnings += notes(given, spec, survey, warmup, saved is not None, not stored)
+    if config.fleet and "season" not in given.model_fields_set and spec.lags and not spec.seasons:
         session.warnings += overlooked(survey)
     if spec.calendar and recipe.settings().knows_calendar(spec.shape):
         session.warnings.append(
@@ -212,19 +214,26 @@ def open_session(
         )
     if isinstance(learner, Buckets):
         learner.remember(config.checkpoint, source)
+    if known is not None:
+        check_table(known, table)
     if saved is not None:
         go_on(session, saved)
     return session
 
 
-def check_options(saved: checkpoint.Saved, options: dict[str, Json], warmup: int, device: torch.device) -> list[str]:
+def check_options(
+    saved: checkpoint.Saved, options: dict[str, Json], given: TrainConfig, device: torch.device
+) -> list[str]:
     """See that a checkpoint was made with the options of this run; what to know where the machine is another.
 
     Raises:
         CheckpointError: it was made with others.
     """
     made: Any = saved.manifest["fingerprint"]
-    checkpoint.check_fingerprint(made if has_begun(saved) else {**made, "warmup": warmup}, options)
+    if not has_begun(saved):
+        found = ("warmup", "season", "lags", "batch") if isinstance(given.season, str) else ("warmup",)
+        made = {**made, **{name: options[name] for name in found if name in options}}
+    checkpoint.check_fingerprint(made, options)
     return match_machine(saved, device) + passed_over(saved)
 
 
@@ -269,7 +278,7 @@ def made_model(
         DataError: the warm-up has too few windows for it.
     """
     model = build_model(config.model, config.set, spec.shape, device, config.seed)
-    if config.online and (saved is None or not has_begun(saved)):
+    if config.online and saved is None:
         model.check_fit(first_windows(survey, spec, warmup))
     if initial is None:
         return config, model
@@ -348,11 +357,9 @@ def go_on(session: Session, saved: checkpoint.Saved) -> None:
     """Bring a session back to the state of a checkpoint.
 
     Raises:
-        TableError: it is of another table.
         CheckpointError: it does not fit.
     """
     learner, tail = session.learner, Tail()
-    check_table(saved, session.table)
     saved.restore(learner.parts() | {"curves": session.curves, "tail": tail})
     session.newest = NewestScored.of(saved, learner.windows.shape, learner.calibration)
     if isinstance(learner, Buckets):

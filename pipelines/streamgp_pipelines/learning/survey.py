@@ -18,8 +18,8 @@ from streamgp_data.checkpoint import Saved
 from streamgp_data.table import Table
 from streamgp_pipelines.config import DataConfig, TrainConfig
 from streamgp_pipelines.learning.columns import columns_read, test_column, window_spec
-from streamgp_pipelines.learning.seasons import PANEL_BATCH, with_batch, with_seasons
-from streamgp_pipelines.learning.warmup import Needs, has_begun, needed
+from streamgp_pipelines.learning.seasons import PANEL_BATCH, undecided, with_batch, with_seasons
+from streamgp_pipelines.learning.warmup import Needs, needed
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.pace import Pace
 from streamgp_pipelines.seasons import ROWS
@@ -253,7 +253,7 @@ def surveyed(config: Config, table: Table, saved: Saved | None = None) -> tuple[
     survey = Survey(table, _columns(config, table), test_column(config, table.schema), not online, since)
     config = with_seasons(config, survey, saved)
     spec = window_spec(config, table.schema, table.meta)
-    if isinstance(config, TrainConfig) and online and not (saved is not None and has_begun(saved)):
+    if isinstance(config, TrainConfig) and online and saved is None:
         needs = Needs(spec, table.readable) if config.warmup is None and spec.series and not spec.fleet else None
         longest = needed(spec) if config.warmup is None else config.warmup
         survey.finish(longest, needs, max(config.batch, PANEL_BATCH))
@@ -265,6 +265,11 @@ def surveyed(config: Config, table: Table, saved: Saved | None = None) -> tuple[
 def with_shown(config: Config, table: Table) -> Config:
     """The options with the seasons that the first rows of the table show, where they are left to the data."""
     return with_seasons(config, Survey(table, _columns(config, table)))
+
+
+def is_undecided(config: DataConfig, table: Table) -> bool:
+    """Whether a run that follows its table has to wait for rows before its seasons can be taken from the clock."""
+    return undecided(config, Survey(table, _columns(config, table)))
 
 
 def _columns(config: DataConfig, table: Table) -> WindowSpec:

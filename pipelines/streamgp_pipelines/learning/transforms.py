@@ -17,7 +17,6 @@ from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.heldout import held_out, hide
 from streamgp_pipelines.learning.restored import recipe_of
 from streamgp_pipelines.learning.survey import Survey
-from streamgp_pipelines.learning.warmup import has_begun
 
 ROWS = 20_000
 """Rows that are looked at in batch training, at most; those held out are not."""
@@ -35,7 +34,7 @@ def with_transforms(
     kinds = _kinds(config.transform, spec.targets)
     if all(kind == "none" for kind in kinds):
         return spec
-    if saved is not None and has_begun(saved):
+    if saved is not None:
         return replace(spec, transforms=recipe_of(saved).spec.transforms)
     values = _first(config, spec, survey, max(warmup, config.batch) if config.online else ROWS)
     found: list[Transform] = []

@@ -83,13 +83,13 @@ def warmup_rows(config: TrainConfig, spec: WindowSpec, survey: Survey, saved: Sa
         return 0
     if config.warmup is not None:
         return config.warmup
-    if saved is None or not has_begun(saved):
+    if saved is None:
         return default_warmup(spec, survey, config.batch)
     return recipe_of(saved).schedule.warmup
 
 
 def has_begun(saved: Saved) -> bool:
-    """Whether the run had rows to choose its warm-up by."""
+    """Whether the run had rows to find seasons, warm-up and transforms by."""
     return bool(saved.manifest["begun"])
 
 

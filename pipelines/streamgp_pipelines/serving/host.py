@@ -30,6 +30,7 @@ from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.newest import NewestScored
 from streamgp_pipelines.learning.restored import read_checkpoint
+from streamgp_pipelines.learning.seasons import of_no_row
 from streamgp_pipelines.learning.session import Columns, Session, check_table
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.futures import read_future, write_future
@@ -67,6 +68,7 @@ def resume(
     warnings = match_machine(saved, found) + passed_over(saved)
     table = tables.get(about["table"]["id"]) or Table.open(about["table"]["path"])
     check_table(saved, table)
+    warnings += of_no_row(saved, table.meta)
     learner, tail = forecasting.learner_of(saved, found)
     if on_alarm is not None and learner.alarms is None:
         raise StateError(f"{directory} raises no alarms for --on-alarm", hint="train it with --alarm-rate 0.001")

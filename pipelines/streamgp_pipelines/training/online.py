@@ -36,6 +36,18 @@ UNSAVED = 60.0
 """Seconds of work after which a checkpoint is written where no --checkpoint-every is given, if `SAVING_SHARE` holds."""
 
 
+def pause(intake: Beside | None) -> None:
+    """Let some time go by before a table is looked at again, less where rows are taken into it.
+
+    Raises:
+        StreamgpError: of the intake.
+    """
+    if intake is None:
+        time.sleep(POLL_SECONDS)
+    else:
+        intake.wait(POLL_SECONDS)
+
+
 class OnlineRun:
     """The loop over micro-batches, with what happens between them: metrics, predictions, checkpoints.
 
@@ -110,10 +122,7 @@ class OnlineRun:
 
     def wait(self) -> bool:
         """Let some time go by before the table is looked at again; True ends the run."""
-        if self.intake is None:
-            time.sleep(POLL_SECONDS)
-        else:
-            self.intake.wait(POLL_SECONDS)
+        pause(self.intake)
         return False
 
     def finish(self) -> None:

@@ -21,21 +21,23 @@ from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.config.ingest import FromBroker
 from streamgp_pipelines.files import check_writable
-from streamgp_pipelines.health import Health
+from streamgp_pipelines.health import Health, Learned
 from streamgp_pipelines.learning.checkpointing import held, set_aside, state_digest, unless_refused
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
 from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.restored import read_checkpoint
+from streamgp_pipelines.learning.seasons import CLOCK_ROWS
 from streamgp_pipelines.learning.session import Session, open_session
 from streamgp_pipelines.learning.shard import Since, Workers, here
+from streamgp_pipelines.learning.survey import is_undecided
 from streamgp_pipelines.live.beside import Beside, taking
 from streamgp_pipelines.patience import Patience
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.batch import BatchRun, SharedRows, check_samples, check_shares
-from streamgp_pipelines.training.online import OnlineRun
+from streamgp_pipelines.training.online import OnlineRun, pause
 from streamgp_pipelines.training.outlook import NewestAlarms, Outlook, judged, outlook
 from streamgp_pipelines.training.summary import (
     alarm_metrics,
@@ -99,7 +101,7 @@ def train(
         unless_refused(config.checkpoint) as learned,
         taking(messages, say, health) as intake,
     ):
-        session, sums = _open(config, cluster, sharing, say, health)
+        session, sums = _open(config, cluster, sharing, say, health, intake)
         spec = session.learner.windows.spec
         run = tracker(config.checkpoint, title(session.config.model, spec.targets, spec.horizon))
         status = "FAILED"
@@ -138,8 +140,11 @@ def _open(
     sharing: Sharing | None,
     say: Callable[[str], None],
     health: Health,
+    intake: Beside | None,
 ) -> tuple[Session, SharedRows | None]:
     """The session, once its table is there, and the workers that share the rows of a batch.
+
+    A table that is followed, and has no rows to tell the step of its clock by, is waited for.
 
     Raises:
         UsageError: the workers of `--engine ray` were not given, or the model has nothing for them or for a sample.
@@ -153,16 +158,45 @@ def _open(
         torch.set_num_threads(1)  # as the workers have
     workers = here if cluster is None or not away else partial(cluster, config)
     begin = partial(open_session, config, workers=workers)
+    opening = Patience(config.table, say, Event(), health.opening)
     if config.follow:
-        opening = Patience(config.table, say, Event(), health.opening)
         opening.wait_for(partial(Table.exists, config.table))
-    session = opening.wait_for(begin) if config.follow and not away else begin()
+        begin = begin if away else partial(opening.wait_for, begin)
+    session = begin()
+    if config.follow:
+        if session.saved_rows < 0 and opening.wait_for(partial(is_undecided, config, session.table)):
+            session.learner.close()
+            _wait_for_clock(config, session.table, opening, say, health, intake)
+            session = begin()
+        for warning in session.warnings:  # now: the end may be far
+            say(warning)
     sums = None if sharing is None or not away or config.fleet else sharing(config)
     if sums is not None:
         check_shares(session.learner.model, session.config.model)
     if config.sample is not None:
         check_samples(session.learner.model, session.config.model)
     return session, sums
+
+
+def _wait_for_clock(
+    config: TrainConfig,
+    table: Table,
+    opening: Patience,
+    say: Callable[[str], None],
+    health: Health,
+    intake: Beside | None,
+) -> None:
+    """Until there are rows to tell the seasons by; they stay in the table, and are learned from the first one on.
+
+    Raises:
+        StreamgpError: of the intake, or the table is another one now.
+    """
+    say(f"rows are learned once a series has {CLOCK_ROWS}, whose times say which seasons there are (see --season)")
+    health.learned = Learned()
+    while opening.wait_for(partial(is_undecided, config, table)):
+        health.learned.look(0, 0, table.readable)
+        pause(intake)
+        opening.wait_for(table.refresh)
 
 
 def _train(
