@@ -1,7 +1,7 @@
 """Reading the time column: ISO 8601, given formats, epochs, steps; naive clocks and zones.
 
-A table keeps instants as microseconds since 1970 (UTC where the time carries an offset or `--timezone` is given,
-else the naive local clock as it is), steps as int64.
+A table keeps instants as microseconds since 1970, finer times rounded (UTC where the time carries an offset or
+`--timezone` is given, else the naive local clock as it is), steps as int64.
 
 The rule for a local clock with daylight saving time, where a zone is given for times without offset:
 
@@ -336,9 +336,7 @@ class TimeReader:
         beyond = np.zeros(len(values), bool)
         if bad.any():
             numbers = pl.Series(pl.from_arrow(cells)).cast(pl.Float64, strict=False)
-            large = numbers.is_finite().fill_null(False).to_numpy() & bad
-            whole = self.clock.kind.endswith("-ns") & (numbers.abs() < 2.0**63).fill_null(False).to_numpy()
-            beyond = large & ~whole  # nanoseconds that are no whole microseconds are near, and not read
+            beyond = numbers.is_finite().fill_null(False).to_numpy() & bad
         if self.clock.modern:
             early = unset(values)
             beyond = beyond | early

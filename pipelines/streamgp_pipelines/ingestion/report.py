@@ -191,9 +191,11 @@ def epochs(source: FileSource, chosen: Plan) -> list[str]:
     name, clock = chosen.meta.time, chosen.clock
     if name is None or clock is None or clock.kind not in _EPOCHS:
         return []
-    cells = (said(value) for value in source.sample.column(name).drop_null())
+    cells = [said(value) for value in source.sample.column(name).drop_null()]
     first = next(cell for cell in cells if cell.strip() not in MISSING)
-    kept = "" if chosen.meta.time_whole else ", to the microseconds that a table keeps"
+    fine = clock.kind == "epoch-ns" and any(cell.isdecimal() and int(cell) % 1000 for cell in cells)
+    whole = chosen.meta.time_whole and not fine
+    kept = "" if whole else ", to the microseconds that a table keeps"
     return [
         f"{source.uri}: column {name!r} is read as {_EPOCHS[clock.kind]} since 1970{kept}, such as {first}: if it is "
         "not, say in a new table what it is with --time-format"
