@@ -202,6 +202,25 @@ class Moments:
             return micros.cast(pl.Datetime("us"))
         return times
 
+    def shown(self, times: pl.Series) -> pl.Series:
+        """Written times as text for people: dates of an epoch too, with as many digits of a second as these need.
+
+        Example:
+            >>> Moments(form="epoch-ms").shown(pl.Series([1577836800000, 1577836800250])).to_list()
+            ['2020-01-01 00:00:00.000+00:00', '2020-01-01 00:00:00.250+00:00']
+            >>> Moments(form="elapsed-s").shown(pl.Series([0.5])).to_list()
+            ['0.5']
+        """
+        times = self.on_axis(times)
+        if not times.dtype.is_temporal():
+            return times.cast(pl.String)
+        if self.numbers:
+            times = times.dt.replace_time_zone("UTC")
+        rest = times.dt.microsecond()
+        digits = "" if (rest == 0).all() else "%.3f" if (rest % 1000 == 0).all() else "%.6f"
+        zone = "%:z" if getattr(times.dtype, "time_zone", None) else ""
+        return times.dt.strftime(f"%Y-%m-%d %H:%M:%S{digits}{zone}")
+
     @property
     def label(self) -> str:
         """What the axis of a picture is called."""

@@ -198,7 +198,7 @@ class Forecaster:
             )
         naming = self.naming(self._wanted(levels, quantiles))
         asks = self.ask(future)
-        found = frame(as_pairs(self.learner, asks, naming.calibration), windows.names, naming, shape).drop("y")
+        found = frame(as_pairs(self.learner, asks, naming.calibration), windows.names, naming, shape).drop("step", "y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
         warnings = (*self._left_out(asks, future), *after_outages(asks, windows, naming))
         return Forecast(kept, self.history(), *self._about_it(naming), warnings=warnings, target=self.target)
