@@ -27,7 +27,7 @@ from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.header import NO_HEADER, looks_like_data, seems_in
 from streamgp_data.reading.units import NO_UNITS, UnitConversion
 from streamgp_data.table import SEQ, Table, TableMeta
-from streamgp_data.times import Clock, decide, format_of, is_named_time, is_time, readable
+from streamgp_data.times import COUNTED, Clock, decide, elapsed_form, format_of, is_named_time, is_time, readable
 from streamgp_data.versions import REVISES, Policy
 from streamgp_pipelines.ingestion.pairing import of_day, two_columns
 from streamgp_pipelines.ingestion.units import given_units, is_number, units_of
@@ -280,12 +280,15 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
     if len(source.names) == 1 and " " in source.names[0] and not looks:
         hint = "if cells are apart by something else than , ; | or a tab, name it: --separator ' '"
         raise UsageError(f"{source.uri}: it has one column, {source.names[0]!r}", hint=hint)
-    raise UsageError(
-        f"{source.uri}: none of the columns is a time by itself: {', '.join(source.names)}",
-        hint=f"it looks like {looks}"
-        if looks
-        else "name one with --time COLUMN (and --time-format), or use --time row where there is no clock",
-    )
+    counted = {name: form for name in source.names if (form := elapsed_form(name, cells[name])) is not None}
+    hint = "name one with --time COLUMN (and --time-format), or use --time row where there is no clock"
+    if looks:
+        hint = f"it looks like {looks}"
+    elif counted:
+        name, form = next(iter(counted.items()))
+        steps = f"; if it counts steps: --time '{name}'" if whole_numbers(cells[name].combine_chunks()) else ""
+        hint = f"if {name!r} counts time from a start: --time '{name}' --time-format {form}, or another unit{steps}"
+    raise UsageError(f"{source.uri}: none of the columns is a time by itself: {', '.join(source.names)}", hint=hint)
 
 
 def _of_workbook(cells: pa.ChunkedArray[Any]) -> bool:
@@ -317,6 +320,11 @@ def _clock(cells: pa.ChunkedArray[Any], form: str | None, zone: str | None, meta
     try:
         return decide(cells, form, own, where)
     except DataError as fault:
+        if not meta.clock and fault.hint == COUNTED:
+            raise DataError(
+                f"{fault.message}, and the rows before counted steps",
+                hint="if these are seconds, say so in a new table: --time-format elapsed-s",
+            ) from None
         if form is not None or "%" not in (meta.time_format or ""):
             raise
         try:

@@ -31,8 +31,7 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
     test = None if config.test_column is None else in_table(config.test_column, schema, "--test-column")
     reserved = {name for name in (meta.time, meta.series, test) if name}
     numeric = [field.name for field in schema if field.name not in reserved and _is_number(field.type)]
-    target = with_commas(config.target, schema, "--target") or _default_target(schema)
-    targets = tuple(in_table(name, schema, "--target") for name in target)
+    targets = targets_in(config.target, schema)
     known = _expand(with_commas(config.known, schema, "--known"), schema, numeric, "--known", without=targets)
     inputs = (
         _expand(with_commas(config.inputs, schema, "--inputs"), schema, numeric, "--inputs", without=(*targets, *known))
@@ -153,6 +152,16 @@ def with_commas(names: tuple[str, ...], schema: pa.Schema, flag: str) -> tuple[s
         found.append(whole[parts] if fitting else rest[0])
         rest = rest[len(parts) :]
     return tuple(found)
+
+
+def targets_in(names: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...]:
+    """The columns to forecast.
+
+    Raises:
+        UsageError: one is not there, or none is named and none is called y.
+    """
+    target = with_commas(names, schema, "--target") or _default_target(schema)
+    return tuple(in_table(name, schema, "--target") for name in target)
 
 
 def _default_target(schema: pa.Schema) -> tuple[str, ...]:
