@@ -164,6 +164,12 @@ def _split(value: Any) -> Any:
     return (value,)
 
 
+def _split_parts(value: Any) -> Any:
+    """'linear svdgp' -> ('linear', 'svdgp'), as with commas: a name has no spaces."""
+    found = _split(value)
+    return tuple(name for part in found for name in (part.split() if isinstance(part, str) else (part,)))
+
+
 def _quantiles(value: tuple[float, ...]) -> tuple[float, ...]:
     if not all(0.0 < p < 1.0 for p in value):
         raise ValueError("quantiles are probabilities between 0 and 1, such as 0.1 and 0.9")
@@ -371,7 +377,9 @@ def _named(value: Any) -> Any:
 Part = Annotated[str, AfterValidator(_named), Flag(metavar="NAME")]
 """The name of a part, or the dotted path of a module."""
 
-Parts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_named), Flag(metavar="NAME")]
+Parts = Annotated[
+    tuple[str, ...], NoDecode, BeforeValidator(_split_parts), AfterValidator(_named), Flag(metavar="NAME")
+]
 """Names of parts."""
 
 Late = Annotated[
