@@ -250,3 +250,15 @@ def test_steps_of_a_part_of_a_second_are_told_apart(tmp_path: Path, options: tup
     assert (
         str(times[-1] + 100_000_000) in run("forecast", "--checkpoint", tmp_path / "c", "--json").stdout or not options
     )
+
+
+def test_columns_that_are_not_used_are_named_beside_the_flags(tmp_path: Path) -> None:
+    made = table(tmp_path, "y,wind,site", [f"{value},{at},north" for at, value in enumerate(wave(200))])
+    line = [*TRAIN, "--table", made, "--target", "y"]
+    done = run(*line, "--checkpoint", tmp_path / "a")
+    (said,) = [text for text in done.stdout.splitlines() if "not used" in text]
+    assert "wind: --inputs" in said and "--known" in said and "site" not in said
+    assert summary(run(*line, "--checkpoint", tmp_path / "b", "--json"))["unused"] == ["wind"]
+    assert "wind" in run(*line, "--checkpoint", tmp_path / "c", "--dry-run").stdout
+    assert "not used" not in run(*line, "--checkpoint", tmp_path / "d", "--known", "wind").stdout
+    assert "--inputs" in run("train", "--help").stdout

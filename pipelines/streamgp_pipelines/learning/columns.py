@@ -12,8 +12,10 @@ from streamgp.errors import SchemaError, UsageError
 from streamgp.model_config import LARGEST_LAGS
 from streamgp.windows import calendar
 from streamgp.windows.windows import WindowSpec
+from streamgp_data.columns import LATE
 from streamgp_data.reading.cells import unit_in
 from streamgp_data.table import SEQ, TableMeta
+from streamgp_data.versions import REVISES
 from streamgp_pipelines.config import AUTO, DataConfig, TrainConfig
 from streamgp_pipelines.config.settings import split_names
 
@@ -224,6 +226,21 @@ def _expand(
 def _is_number(kind: pa.DataType) -> bool:
     numbers = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
     return any(fits(kind) for fits in numbers)
+
+
+def unused(config: DataConfig, spec: WindowSpec, schema: pa.Schema) -> list[str]:
+    """Columns of numbers that a run leaves out which names no inputs; [] for one that names some.
+
+    Example:
+        >>> spec = WindowSpec(targets=("y",), time="ds", lags=2)
+        >>> table = pa.schema([("_seq", pa.int64()), ("ds", pa.int64()), ("y", pa.float64()), ("wind", pa.float64())])
+        >>> unused(DataConfig.read({"table": "t"}), spec, table)
+        ['wind']
+    """
+    if config.inputs or config.known:
+        return []
+    read = {SEQ, LATE, REVISES, *columns_read(spec), config.test_column}
+    return [field.name for field in schema if field.name not in read and _is_number(field.type)]
 
 
 def columns_read(spec: WindowSpec) -> tuple[str, ...]:
