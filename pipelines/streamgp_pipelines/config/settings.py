@@ -238,6 +238,16 @@ def _seconds(value: Any) -> Any:
         raise ValueError(f"{value!r} is no length of time: such as 90s, 5m, 2h or 1d") from None
 
 
+def _ahead(value: Any) -> Any:
+    """A length of time, or none, which is infinity.
+
+    Example:
+        >>> _ahead("1d"), _ahead("none")
+        (86400.0, inf)
+    """
+    return math.inf if value == "none" else _seconds(value)
+
+
 def _assignments(value: Any) -> Any:
     """'key=value' words as a mapping; the last of a key counts. A mapping passes.
 
@@ -366,6 +376,12 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Flag(metavar="SIZE")]
 
 Seconds = Annotated[float, BeforeValidator(_seconds), Flag(metavar="TIME")]
 """A length of time, such as 60s, 5m or 1h."""
+
+Ahead = Annotated[float, BeforeValidator(_ahead), Field(ge=0), Flag(metavar="TIME")]
+"""How far the time of a row may be ahead, in seconds; infinity: any."""
+
+AHEAD = 86_400.0
+"""Of rows that come live, on a clock with dates."""
 
 
 def _named(value: Any) -> Any:

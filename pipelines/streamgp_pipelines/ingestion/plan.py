@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,7 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
                 f"{where}: its times are {clock.kind}, the table's {meta.time_format}",
                 hint="elapsed time and dates do not mix: ingest it into another table",
             )
-    if config.max_ahead is not None and (not meta.clock or meta.time is None):
+    if config.max_ahead not in (None, math.inf) and (not meta.clock or meta.time is None):
         raise UsageError("--max-ahead belongs to times, and the rows of this table have none", hint="leave it out")
     if every is not None or tolerance is not None:
         meta = _spaced(meta, clock, every, tolerance)
