@@ -10,6 +10,9 @@ from streamgp.forecasting.metrics import Place
 from streamgp_cli._log import say, structured
 from streamgp_cli._output import print_pairs, print_table, shown
 
+_NAMED = 8
+"""Columns that are named in a line, at most."""
+
 
 def print_summary(found: dict[str, Any]) -> None:
     """The scores, the bands, the steps ahead, and where everything is."""
@@ -67,6 +70,9 @@ def print_summary(found: dict[str, Any]) -> None:
         pairs["learned as"] = ", ".join(_learned(name, kind) for name, kind in found["transforms"].items())
     if found.get("known"):
         pairs["known ahead"] = f"{', '.join(found['known'])} (from the table's own rows)"
+    if left := found.get("unused"):
+        more = f" and {len(left) - _NAMED:,} more" if len(left) > _NAMED else ""
+        pairs["not used"] = f"{', '.join(left[:_NAMED])}{more}: --inputs takes their past, --known their future too"
     print_pairs(pairs)
     for warning in found.get("warnings") or []:
         if structured():

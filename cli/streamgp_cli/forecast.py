@@ -95,19 +95,15 @@ def _follow(settings: ForecastConfig) -> NoReturn:
 
 
 def _print(result: Forecast) -> None:
-    """The mean and the calibrated bands, a row a step; the file and --json have every column."""
-    import polars as pl
-
+    """The mean and the calibrated bands, a row a step, with dates for epochs; the file and --json have every column."""
     from streamgp_cli._output import print_table
 
     model, frame = result.model, result.frame
     keys = [name for name in ("unique_id", "target") if name in frame.columns]
     names = [model, *(f"{model}-{side}-{level:g}" for level in result.levels for side in ("lo", "hi"))]
-    kind = frame.schema["ds"]
-    shown = "%Y-%m-%d %H:%M:%S" + ("%:z" if isinstance(kind, pl.Datetime) and kind.time_zone else "")
-    ds = pl.col("ds").dt.strftime(shown) if kind.is_temporal() else pl.col("ds").cast(pl.String)
-    rows = frame.select(*keys, ds, *names).head(_ROWS).rows()
+    frame, left = frame.head(_ROWS), max(frame.height - _ROWS, 0)
+    rows = frame.with_columns(ds=result.moments.shown(frame["ds"])).select(*keys, "ds", *names).rows()
     middle = "probability of 1" if result.binary else "mean"
     print_table([*keys, "ds", middle, *(name.removeprefix(f"{model}-") for name in names[1:])], rows)
-    if frame.height > _ROWS:
-        print(f"... and {frame.height - _ROWS:,} more rows: see them with --output or --json")
+    if left:
+        print(f"... and {left:,} more rows: see them with --output or --json")

@@ -1,4 +1,7 @@
-"""Cells to microseconds (or steps): text by ISO 8601 or a format, numbers by an epoch, Arrow timestamps."""
+"""Cells to microseconds (or steps): text by ISO 8601 or a format, numbers by an epoch, Arrow timestamps.
+
+Finer times are rounded to the nearest microsecond, however they are written; half a microsecond is rounded up.
+"""
 
 from __future__ import annotations
 
@@ -165,18 +168,29 @@ def _by_format(text: pl.Series, form: str) -> pl.Series:
         text, form = text + " 1", f"{form} %d"
     if not any(mark in form for mark in ("%H", "%I", "%T", "%R", "%c", "%s", "%X")):
         return text.str.to_date(form, strict=False).cast(pl.Datetime("us"))
-    return text.str.to_datetime(form, time_unit="us", strict=False)
+    found = text.str.to_datetime(form, time_unit="us", strict=False)  # which cuts
+    if "f" not in form:
+        return found
+    fine = text.str.to_datetime(form, time_unit="ns", strict=False)  # wraps around for a year that int64 cannot hold
+    with np.errstate(over="ignore"):
+        rest = fine.to_physical().fill_null(0).to_numpy() - found.to_physical().fill_null(0).to_numpy() * 1000
+    return _up(found, pl.Series(rest >= 500))
+
+
+def _up(micros: pl.Series, up: pl.Series) -> pl.Series:
+    """Instants, one microsecond later where `up`."""
+    return micros + pl.Series(up.cast(pl.Int64)).cast(pl.Duration("us")) if up.any() else micros
 
 
 def _iso(text: pl.Series, offset: bool) -> pl.Series:
-    """ISO 8601 cell by cell; a mark finer than a microsecond is not read rather than cut."""
+    """ISO 8601 cell by cell, to the nearest microsecond."""
     plain = text.str.replace(r"^([0-9-]+)[Tt]", "${1} ").str.replace(",", ".", literal=True)
     plain = plain.set(~plain.str.contains(_SHAPE), None)
-    fine = plain.str.contains(r"\.\d{6}\d*[1-9]").fill_null(False)
+    up = plain.str.contains(r"\.\d{6}[5-9]").fill_null(False)  # the parser cuts
     if not offset:
-        return _coalesce(plain).set(fine, None)
+        return _up(_coalesce(plain), up)
     mark = plain.str.extract(_OFFSET)
-    local = _coalesce(plain.str.replace(r"[ ]?([Zz]|[+-]\d{2}(?::?\d{2})?)$", "")).set(fine, None)
+    local = _up(_coalesce(plain.str.replace(r"[ ]?([Zz]|[+-]\d{2}(?::?\d{2})?)$", "")), up)
     local = local.set(mark.is_null() | ~plain.str.contains(":"), None)
     digits = mark.str.replace_all(r"[^0-9]", "").str.pad_end(4, "0")
     minutes = digits.str.slice(0, 2).cast(pl.Int64, strict=False).fill_null(0) * 60
@@ -194,8 +208,14 @@ def _coalesce(text: pl.Series) -> pl.Series:
 
 
 def timestamps(column: pa.Array[Any]) -> Read:
-    """Arrow timestamps or dates; what is no whole microseconds, or more than an int64 holds, is not read rather than
-    cut."""
+    """Arrow timestamps or dates, to the nearest microsecond; what is more than an int64 holds is not read rather than
+    cut.
+
+    Example:
+        >>> values, bad = timestamps(pa.array([10**18 + 499, 10**18 + 500], pa.timestamp("ns")))
+        >>> values.cast(pa.int64()).to_pylist(), bad.tolist()
+        ([1000000000000000, 1000000000000001], [False, False])
+    """
     zone = getattr(column.type, "tz", None)
     wanted = pa.timestamp("us", "UTC" if zone else None)
     try:
@@ -206,20 +226,27 @@ def timestamps(column: pa.Array[Any]) -> Read:
     said = column.is_valid().to_numpy(zero_copy_only=False)
     counts = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64()).cast(pa.int64())
     numbers = counts.fill_null(0).to_numpy(zero_copy_only=False)
-    fits = (numbers % one == 0) & (numbers <= _LARGEST // many) & (numbers >= -(_LARGEST // many))
-    micros = np.where(fits, numbers, 0) // one * many
+    fits = (numbers <= _LARGEST // many) & (numbers >= -(_LARGEST // many))
+    micros = _nearest(np.where(fits, numbers, 0), one) * many
     return pa.array(micros, mask=~(fits & said)).cast(wanted), said & ~fits
+
+
+def _nearest(values: Any, one: int) -> Any:
+    """Whole numbers divided by `one`, to the nearest whole number; without a sum that could wrap around."""
+    return values // one + (values % one * 2 >= one) if one > 1 else values
 
 
 _UNITS = {name.removeprefix("epoch-"): scale for name, scale in _FROM_1970.items()}
 
 
 def number_times(cells: pa.Array[Any], kind: str) -> Read:
-    """Epochs as UTC instants, steps as int64; text or numbers. A fraction of an epoch is rounded to a microsecond.
+    """Epochs as UTC instants, to the nearest microsecond, steps as int64; text or numbers.
 
     Example:
         >>> number_times(pa.array(["1577836800", "1577836800.5", "x"]), "epoch-s")[0].cast(pa.int64()).to_pylist()
         [1577836800000000, 1577836800500000, None]
+        >>> number_times(pa.array([1499, 1500]), "epoch-ns")[0].cast(pa.int64()).to_pylist()
+        [1, 2]
     """
     values = pl.Series(pl.from_arrow(cells))
     if values.dtype == pl.String:
@@ -231,12 +258,32 @@ def number_times(cells: pa.Array[Any], kind: str) -> Read:
         exact = whole.fill_null(_exact(values.cast(pl.Float64, strict=False)))
         return exact.to_arrow(), (said & exact.is_null()).to_numpy()
     many, one = EPOCHS[kind]
-    near = (whole // one).is_between(-(_LARGEST // many), _LARGEST // many)  # else the product wraps around
-    micros = (whole // one).set((~near | (whole % one != 0)).fill_null(False), None) * many
+    found = _times(whole, many, one)
+    if found.null_count() > values.null_count() and values.dtype == pl.String:
+        found = found.fill_null(_decimals(values, many, one))
     fraction = values.cast(pl.Float64, strict=False).set(whole.is_not_null(), None) * many / one
     fraction = fraction.set((fraction.is_finite() & (fraction.abs() < 2.0**63)).not_().fill_null(False), None)
-    found = micros.fill_null(fraction.round().cast(pl.Int64, strict=False))
+    low = fraction.floor()
+    found = found.fill_null((low + (fraction - low >= 0.5).cast(pl.Float64)).cast(pl.Int64, strict=False))
     return found.to_arrow().cast(pa.timestamp("us", "UTC")), (said & found.is_null()).to_numpy()
+
+
+def _times(whole: pl.Series, many: int, one: int) -> pl.Series:
+    """Whole numbers times many / one; null where the product would wrap around."""
+    near = (whole // one).is_between(-(_LARGEST // many), _LARGEST // many)
+    return pl.Series(_nearest(whole.set((~near).fill_null(False), None), one)) * many
+
+
+def _decimals(text: pl.Series, many: int, one: int) -> pl.Series:
+    """Text such as 1577836800.123456789, which float64 cannot hold, times many / one."""
+    parts = text.str.extract_groups(r"^(?<whole>[+]?\d{1,18})\.(?<rest>\d*)$").struct.unnest()
+    found = _times(parts["whole"].cast(pl.Int64, strict=False), many, one)
+    if one > 1:  # half up: a fraction of a nanosecond changes nothing
+        return found
+    digits = len(str(many)) - 1
+    rest = parts["rest"].str.pad_end(digits + 1, "0")
+    found = found + pl.Series("0" + rest.str.slice(0, digits)).cast(pl.Int64, strict=False)
+    return found + (rest.str.slice(digits, 1) >= "5").cast(pl.Int64)
 
 
 _UNSET = (2**32 - 1) * 1_000_000

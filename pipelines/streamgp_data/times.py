@@ -1,7 +1,7 @@
 """Reading the time column: ISO 8601, given formats, epochs, steps; naive clocks and zones.
 
-A table keeps instants as microseconds since 1970 (UTC where the time carries an offset or `--timezone` is given,
-else the naive local clock as it is), steps as int64.
+A table keeps instants as microseconds since 1970, finer times rounded (UTC where the time carries an offset or
+`--timezone` is given, else the naive local clock as it is), steps as int64.
 
 The rule for a local clock with daylight saving time, where a zone is given for times without offset:
 
@@ -13,6 +13,7 @@ The rule for a local clock with daylight saving time, where a zone is given for 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -74,6 +75,13 @@ Kind: TypeAlias = Literal[
     "step",
 ]
 
+COUNTED = "if it counts from a start, say in what with --time-format elapsed-s, elapsed-ms, elapsed-us or elapsed-ns"
+
+_ELAPSED_NAME = re.compile(
+    r"(?:.*[_ .])?(?:t|time|times|timestamp|timestamps|ts|ds|stamp|clock|elapsed|seconds|secs?)"
+    r"(?:[_ ]?[\[(]?(?P<unit>ns|us|µs|ms|s)[\])]?)?",
+    re.IGNORECASE,
+)
 _TIME_NAMES = ("time", "timestamp", "date", "datetime", "ts", "ds", "epoch")
 _YEAR_2000 = 946_684_800 / 315_532_800
 """The first instant of 2000 by that of 1980, both counted from 1970."""
@@ -147,9 +155,10 @@ def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone
             f"{where}: some times have an offset from UTC, and others have none, such as {first!r} is one of",
             hint="--timezone says whose clock those without an offset show",
         )
-    raise DataError(
-        f"{where}: the time {first!r} cannot be read{f' as {given}' if given else ''}", hint=_suggest(whole)
-    )
+    why, hint = f" as {given}" if given else "", _suggest(whole)
+    if hint == COUNTED and not given:
+        why = ": it is no date and no epoch, and seems to count from a start"
+    raise DataError(f"{where}: the time {first!r} cannot be read{why}", hint=hint)
 
 
 def readable(sample: pa.ChunkedArray[Any], given: str | None, zone: str | None, kind: pa.DataType) -> Bools:
@@ -217,6 +226,23 @@ def is_named_time(name: str, sample: pa.ChunkedArray[Any]) -> bool:
     low, high = epoch_years(kind)
     middle = numbers.filter(numbers.is_between(low, high)).median()
     return isinstance(middle, float) and middle >= low * _YEAR_2000
+
+
+def elapsed_form(name: str, sample: pa.ChunkedArray[Any]) -> str | None:
+    """How a column that has the name of a time, and numbers that rise, is read if it counts from a start; else None.
+
+    Example:
+        >>> rising, noise = pa.chunked_array([[0.0, 0.1, 0.2]]), pa.chunked_array([[0.4, 0.1, 0.3]])
+        >>> elapsed_form("Time", rising), elapsed_form("t_ms", rising), elapsed_form("t", noise)
+        ('elapsed-s', 'elapsed-ms', None)
+    """
+    found, cells = _ELAPSED_NAME.fullmatch(name.strip()), sample.combine_chunks()
+    if found is None or not _may_be_numbers(cells.type):
+        return None
+    numbers = numbers_in(cells).to_numpy()
+    if len(numbers) < max(2, len(cells) - cells.null_count) or np.mean(np.diff(numbers) > 0) < MOST:
+        return None
+    return f"elapsed-{(found['unit'] or 's').lower().replace('µ', 'u')}"
 
 
 def _may_be_numbers(kind: pa.DataType) -> bool:
@@ -336,9 +362,7 @@ class TimeReader:
         beyond = np.zeros(len(values), bool)
         if bad.any():
             numbers = pl.Series(pl.from_arrow(cells)).cast(pl.Float64, strict=False)
-            large = numbers.is_finite().fill_null(False).to_numpy() & bad
-            whole = self.clock.kind.endswith("-ns") & (numbers.abs() < 2.0**63).fill_null(False).to_numpy()
-            beyond = large & ~whole  # nanoseconds that are no whole microseconds are near, and not read
+            beyond = numbers.is_finite().fill_null(False).to_numpy() & bad
         if self.clock.modern:
             early = unset(values)
             beyond = beyond | early
@@ -480,7 +504,5 @@ def _suggest(sample: pa.Array[Any]) -> str:
     if serial_years(sample):
         return "if it counts the days of a workbook (45292 is 2024-01-01), say --time-format excel"
     if not number_times(sample, "elapsed-s")[1].any():
-        return (
-            "if it counts from a start, say in what with --time-format elapsed-s, elapsed-ms, elapsed-us or elapsed-ns"
-        )
+        return COUNTED
     return "say how it is written with --time-format, for example '%d.%m.%Y %H:%M', or use --time row"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,6 +16,7 @@ from streamgp_pipelines import tasks
 from streamgp_pipelines.comparing.compare import Comparison
 from streamgp_pipelines.comparing.compare import compare as compare_models
 from streamgp_pipelines.config import CompareConfig, TrainConfig
+from streamgp_pipelines.learning.checkpointing import set_aside
 from streamgp_pipelines.memory import Frame, stored
 from streamgp_pipelines.options import CompareOptions, TrainOptions
 from streamgp_pipelines.training.train import Cluster, Sharing, train
@@ -114,7 +116,8 @@ def compare(
     """Train several models on a table and score them on the same forecasts, as `streamgp compare` does.
 
     Args:
-        table: directory that ingest made, or a data frame, of which a table is made in `directory`.
+        table: directory that ingest made, or a data frame, of which a table is made in `directory`. What that holds of
+            another frame is set aside, as `directory` with .1, .2, ... behind its name.
         target: columns to forecast.
         models: names of models, or NAME=MODEL.
         tracker: of `fit_stream`.
@@ -130,7 +133,7 @@ def compare(
 
     Raises:
         StreamgpError: as `compare`.
-        DataError: a cell of the data frame cannot be read, or `directory` has the table of another one.
+        DataError: a cell of the data frame cannot be read.
 
     Example:
         >>> import polars as pl
@@ -149,7 +152,7 @@ def compare(
             raise UsageError(f"{named[0]}= is of a data frame: the table has its own", hint="leave it out")
         return _told(compare_models(CompareConfig.read({"table": table, **given}), tracker, progress, cluster=cluster))
     directory = CompareConfig.read({"table": "memory", **given}).directory
-    hints = stored(table, directory / "table", columns)
+    hints = stored(table, directory / "table", columns, partial(set_aside, directory))
     config = CompareConfig.read({"table": directory / "table", **given})
     made = compare_models(config, tracker, progress, cluster=cluster)
     return _told(replace(made, warnings={"the data frame": hints, **made.warnings}) if hints else made)

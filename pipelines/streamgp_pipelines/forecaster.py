@@ -28,7 +28,7 @@ from streamgp_pipelines.forecasting.issued import contributions, drawn
 from streamgp_pipelines.forecasting.rolling import RollingPlan, folds
 from streamgp_pipelines.learned import LearnedModel
 from streamgp_pipelines.learning.checkpointing import manifest
-from streamgp_pipelines.learning.columns import columns_read
+from streamgp_pipelines.learning.columns import columns_read, targets_in
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
@@ -375,7 +375,7 @@ class Forecaster(Shown):
         """
         fresh = self._anew()
         given, kind = as_arrow(df)
-        reader = FrameReader(given, **self._columns)
+        reader = fresh._first(given)
         h = fresh._horizon if h is None else h
         plan = RollingPlan(h, n_windows, h if step_size is None else step_size)
         assert fresh._config is not None
@@ -595,10 +595,7 @@ class Forecaster(Shown):
         if learner.windows.spec.fleet:
             raise StateError("each series has a model of its own", hint="learn the rows of one series")
         if learner.warmup.done_at is None:
-            raise StateError(
-                f"the model is still in its warm-up ({learner.rows} rows): it has learned nothing yet",
-                hint="learn more rows, or with a shorter warmup=",
-            )
+            raise StateError(forecasting.unfitted(learner), hint="learn more rows, or with a shorter warmup=")
         return LearnedModel(learner.recipe.model, learner.model, self._trace.get("evidence"), self.posterior)
 
     @property
@@ -666,7 +663,7 @@ class Forecaster(Shown):
             self._about |= {"table": {"path": "memory", "id": reader.table.id, "version": 0}, "offset": {}}
         else:
             assert self._config is not None
-            reader = FrameReader(rows, **self._columns)
+            reader = self._first(rows)
             self._arrivals = Arrivals(reader.meta)
             fresh = self._take(reader.rows, reader.meta, sort)
             reader.begin_with(self._arrivals.resolved(fresh))
@@ -678,6 +675,12 @@ class Forecaster(Shown):
         self._reader = reader
         reader.forget()
         return fresh
+
+    def _first(self, rows: pa.Table) -> FrameReader:
+        """Reads the first frame, which must have the targets."""
+        assert self._config is not None
+        targets_in(self._config.target, rows.schema)
+        return FrameReader(rows, **self._columns)
 
     def _take(self, rows: pa.Table, meta: TableMeta, sort: bool) -> pa.RecordBatch:
         """The rows of a frame that are no other row again, in the order of their times where they are sorted."""

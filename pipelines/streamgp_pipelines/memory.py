@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow.parquet import write_table
 
 from streamgp.base import Chunk, Offset
-from streamgp.errors import DataError, SchemaError, UsageError
+from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.cells import check_names, units_in, with_bookkeeping
 from streamgp_data.reading.columnar import Columnar, own_units, plain, storable
@@ -180,16 +180,17 @@ def back(frame: pl.DataFrame, kind: Kind) -> Any:
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest()) if kind == "arrow" else frame
 
 
-def stored(frame: Frame, path: Path, columns: Mapping[str, str | None]) -> list[str]:
+def stored(frame: Frame, path: Path, columns: Mapping[str, str | None], set_aside: Callable[[], object]) -> list[str]:
     """Make a table on disk of a frame, or see that it is the one made of it before; returns what should be known of it.
 
     Args:
         frame: the rows.
         path: directory of the table.
         columns: what the columns mean, the arguments of `FrameReader`.
+        set_aside: moves a table that was made of another frame out of the way; returns where to.
 
     Raises:
-        DataError: a cell cannot be read, or the table is that of another frame.
+        DataError: a cell cannot be read.
         UsageError, SchemaError: as `plan`.
     """
     rows, _ = as_arrow(frame)
@@ -199,17 +200,17 @@ def stored(frame: Frame, path: Path, columns: Mapping[str, str | None]) -> list[
     with TemporaryDirectory() as folder:
         file = Path(folder) / "frame.parquet"
         write_table(rows, file)
-        given = {"source": (str(file),), "table": str(path), "as_name": NAME, **columns}
+        config = IngestConfig.read({"source": (str(file),), "table": str(path), "as_name": NAME, **columns})
+        found, hints = list[str](), Any
         try:
-            hints: Any = ingest(IngestConfig.read(given))["hints"]
-        except DataError as error:
+            hints = ingest(config)["hints"]
+        except (DataError, SchemaError, TableError):
             if not Table.exists(path):
                 raise
-            raise DataError(
-                f"{path} is a table of other rows: {error.message}",
-                hint="take another directory; streamgp ingest makes tables that grow",
-            ) from None
-    return list(hints)
+            what = f"{path.parent} had the comparison of another data frame, or of one that was read otherwise"
+            found = [f"{what}, which is in {set_aside()} now"]
+            hints = ingest(config)["hints"]
+    return [*found, *hints]
 
 
 class FrameSource(Columnar):

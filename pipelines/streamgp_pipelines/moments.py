@@ -6,8 +6,9 @@ Inside, every clock is int64: ns since 1970, or steps. A source that counts from
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ class Moments:
                 raise DataError(f"{where}: column {column.name!r} holds {kind}, not times", hint=self._how())
             return self._checked(self._read(column, Clock(self.form, zone="UTC"), None), column, where, first)  # type: ignore[arg-type]
         if isinstance(kind, pl.Datetime) and kind.time_zone is not None:
-            return column
+            return self._checked(self._read(column, Clock("timestamp", zone="UTC"), None), column, where, first)
         if not (isinstance(kind, pl.Datetime) or kind in (pl.String, pl.Date)):
             raise DataError(f"{where}: column {column.name!r} holds {kind}, not times", hint=self._how())
         if self.elapsed:
@@ -162,7 +163,8 @@ class Moments:
         if not self.clock:
             raise UsageError(f"{flag} {text}: this table has no clock", hint="give a number of rows")
         if self.numbers and (number := _number(text)) is not None:
-            return round(number * _NANOSECONDS[self.unit])
+            micros = number_times(pa.array([text.strip()]), str(self.form))[0].cast(pa.int64())[0].as_py()
+            return round(number * _NANOSECONDS[self.unit]) if micros is None else int(micros) * 1000
         try:
             if self.elapsed:
                 raise ValueError
@@ -172,7 +174,9 @@ class Moments:
             raise UsageError(f"{flag} {text} is neither rows nor a time", hint=f"such as {such}") from None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=clock_of(self.zone))
-        return int(moment.timestamp() * 1_000_000) * 1000
+        if re.search(r"[.,]\d{6}[5-9]", text):  # as in a table; Python cuts
+            moment += timedelta(microseconds=1)
+        return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1) * 1000
 
     def counts_rows(self, text: str) -> bool:
         """Whether an option that takes rows or a time names rows: whole numbers do, but for epochs of 1980 to 2100.
@@ -197,6 +201,25 @@ class Moments:
             micros = (times * (_NANOSECONDS[self.unit] / 1000)).round().cast(pl.Int64)
             return micros.cast(pl.Datetime("us"))
         return times
+
+    def shown(self, times: pl.Series) -> pl.Series:
+        """Written times as text for people: dates of an epoch too, with as many digits of a second as these need.
+
+        Example:
+            >>> Moments(form="epoch-ms").shown(pl.Series([1577836800000, 1577836800250])).to_list()
+            ['2020-01-01 00:00:00.000+00:00', '2020-01-01 00:00:00.250+00:00']
+            >>> Moments(form="elapsed-s").shown(pl.Series([0.5])).to_list()
+            ['0.5']
+        """
+        times = self.on_axis(times)
+        if not times.dtype.is_temporal():
+            return times.cast(pl.String)
+        if self.numbers:
+            times = times.dt.replace_time_zone("UTC")
+        rest = times.dt.microsecond()
+        digits = "" if (rest == 0).all() else "%.3f" if (rest % 1000 == 0).all() else "%.6f"
+        zone = "%:z" if getattr(times.dtype, "time_zone", None) else ""
+        return times.dt.strftime(f"%Y-%m-%d %H:%M:%S{digits}{zone}")
 
     @property
     def label(self) -> str:

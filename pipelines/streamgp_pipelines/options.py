@@ -165,6 +165,7 @@ class TrainOptions(RunOptions, total=False):
     linger: float
     source: str | None
     format: str | None
+    max_ahead: str | float | None
     model: str
     set: Mapping[str, OptionValue]
     init: str | Path | None

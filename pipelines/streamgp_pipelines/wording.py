@@ -52,15 +52,33 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
 
 
 class Told:
-    """Issues warnings in the words of Python, each once; one of which the numbers alone have changed is the same."""
+    """Issues warnings in the words of Python, each once; one of which the numbers alone have changed is the same, but
+    for a count of rows that it begins with, which is told again where it is ten times as large.
+
+    Example:
+        >>> import warnings
+        >>> told = Told()
+        >>> with warnings.catch_warnings(record=True) as found:
+        ...     warnings.simplefilter("always")
+        ...     for count in range(1, 101):
+        ...         told([f"{count} rows were not learned"])
+        >>> [str(one.message) for one in found]
+        ['1 rows were not learned', '10 rows were not learned', '100 rows were not learned']
+    """
 
     def __init__(self) -> None:
         self._before = set[str]()
 
     def __call__(self, texts: Iterable[str]) -> None:
-        fresh = {re.sub(r"\d[\d,.]*", "#", text): text for text in texts}
+        fresh = {_key(text): text for text in texts}
         warn(in_python(text) for key, text in fresh.items() if key not in self._before)
         self._before |= fresh.keys()
+
+
+def _key(text: str) -> str:
+    """What two warnings have in common that are told once."""
+    rows = re.match(r"\d+(?= rows )", text)
+    return f"{len(rows[0]) if rows else ''} {re.sub(r'[0-9][0-9,.]*', '#', text)}"
 
 
 def warn(texts: Iterable[str]) -> None:

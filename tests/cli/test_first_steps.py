@@ -234,3 +234,31 @@ def test_one_time_far_ahead_is_named_with_the_forecast_from_it(tmp_path: Path) -
     assert run(*TRAIN, "--table", made, "--checkpoint", tmp_path / "c", "--horizon", 1, "--season", 24).exit_code == 0
     found = json.loads(run("forecast", "--checkpoint", tmp_path / "c", "--json").stdout)
     assert "99 rows were left out" in found["warnings"][0] and "48,001 steps" in found["warnings"][0]
+
+
+@pytest.mark.parametrize("options", [(), ("--time-format", "epoch-ns")])
+def test_steps_of_a_part_of_a_second_are_told_apart(tmp_path: Path, options: tuple[str, ...]) -> None:
+    times = [1_577_836_800_000_000_000 + 100_000_000 * at for at in range(200)]
+    shown = [str(time) if options else f"2020-01-01T00:00:{at / 10:06.3f}Z" for at, time in enumerate(times)]
+    lines = [f"{ds},{y}" for ds, y in zip(shown, wave(200), strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["ds,y", *lines]) + "\n")
+    assert run("ingest", tmp_path / "a.csv", "--table", tmp_path / "t", *options).exit_code == 0
+    done = run(*TRAIN, "--table", tmp_path / "t", "--target", "y", "--horizon", 5, "--checkpoint", tmp_path / "c")
+    assert done.exit_code == 0, done.stderr
+    table = run("forecast", "--checkpoint", tmp_path / "c").stdout
+    assert all(f"2020-01-01 00:00:20.{at}00+00:00" in table for at in range(5))
+    assert (
+        str(times[-1] + 100_000_000) in run("forecast", "--checkpoint", tmp_path / "c", "--json").stdout or not options
+    )
+
+
+def test_columns_that_are_not_used_are_named_beside_the_flags(tmp_path: Path) -> None:
+    made = table(tmp_path, "y,wind,site", [f"{value},{at},north" for at, value in enumerate(wave(200))])
+    line = [*TRAIN, "--table", made, "--target", "y"]
+    done = run(*line, "--checkpoint", tmp_path / "a")
+    (said,) = [text for text in done.stdout.splitlines() if "not used" in text]
+    assert "wind: --inputs" in said and "--known" in said and "site" not in said
+    assert summary(run(*line, "--checkpoint", tmp_path / "b", "--json"))["unused"] == ["wind"]
+    assert "wind" in run(*line, "--checkpoint", tmp_path / "c", "--dry-run").stdout
+    assert "not used" not in run(*line, "--checkpoint", tmp_path / "d", "--known", "wind").stdout
+    assert "--inputs" in run("train", "--help").stdout

@@ -41,6 +41,14 @@ WRITTEN: list[tuple[Any, str | None, str, datetime]] = [
     ("2024-02-03 04:05:06,25", None, "iso", MOMENT.replace(microsecond=250_000)),
     ("2024-02-03T04:05:06.123456000", None, "iso", MOMENT.replace(microsecond=123_456)),
     (" 2024-02-03 04:05:06 ", None, "iso", MOMENT),
+    ("2024-02-03T04:05:06.1234565", None, "iso", MOMENT.replace(microsecond=123_457)),
+    ("2024-02-03T04:05:05.9999996+00:00", None, "iso-offset", MOMENT),
+    ("1600-02-03T04:05:06.12345649", None, "iso", MOMENT.replace(year=1600, microsecond=123_456)),
+    ("03.02.1600 04:05:06.123456501", "%d.%m.%Y %H:%M:%S%.f", "format", MOMENT.replace(year=1600, microsecond=123_457)),
+    ("1706933106000000499", None, "epoch-ns", MOMENT),
+    (1706933105999999500, None, "epoch-ns", MOMENT),
+    ("1706933105.9999995", None, "epoch-s", MOMENT),
+    ("1706933106.1234564999", None, "epoch-s", MOMENT.replace(microsecond=123_456)),
     ("2024-02-03T04:05:06Z", None, "iso-offset", MOMENT),
     ("2024-02-03T05:05:06+01:00", None, "iso-offset", MOMENT),
     ("2024-02-03 09:35:06+0530", None, "iso-offset", MOMENT),
@@ -75,7 +83,7 @@ def test_ways_of_writing(cell: Any, given_format: str | None, kind: str, moment:
 
 @pytest.mark.parametrize(
     "cell",
-    ["2024-02-30", "2024-02-03 25:00", "soon", "2024-02-03T00:00:00.1234567", "20240203", "+01:00", "+024-02-03",
+    ["2024-02-30", "2024-02-03 25:00", "soon", "20240203", "+01:00", "+024-02-03",
      "024-02-03", "24-02-03"],
 )  # fmt: skip
 def test_what_is_no_time_is_bad_and_nothing_is_missing(cell: str) -> None:
@@ -107,7 +115,7 @@ def test_steps() -> None:
 def test_arrow_timestamps() -> None:
     fine = pa.array([10**18, 10**18 + 1], pa.timestamp("ns"))
     times = TimeReader(decide(fine, None, None, "a")).read(fine)
-    assert (times.bad.tolist(), times.values.null_count) == ([False, True], 1)
+    assert (times.bad.tolist(), times.values.cast(pa.int64()).to_pylist()) == ([False, False], [10**15, 10**15])
     berlin = pa.array([0], pa.timestamp("s", "Europe/Berlin"))
     assert decide(berlin, None, None, "a") == Clock("timestamp", zone="Europe/Berlin")
     assert decide(pa.array([0], pa.timestamp("s")), None, "Europe/Berlin", "a").localise

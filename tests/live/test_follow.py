@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from streamgp_data.feeds.redis import Redis
 from streamgp_data.messages import open_feed
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import Table
+from streamgp_pipelines.config import ServeConfig, TrainConfig
+from streamgp_pipelines.config.settings import AHEAD
 from streamgp_pipelines.live import follow as engine
 from tests.data.avros import BOMB, CHAIN, LIST, MAP, PRICE, flat, number
 from tests.data.protobufs import descriptor_set, meter
@@ -310,6 +313,32 @@ def test_rows_of_more_series_than_allowed_are_quarantined(tmp_path: Path) -> Non
     found = take(tmp_path / "t", Memory([*named, *named]), max_series=3, as_name="again")
     assert set(rows(tmp_path / "t")["unique_id"]) == {"m0", "m1", "m2"} and rows(tmp_path / "t").height == 30
     assert found["quarantined"]["too many series"] == 40
+
+
+def test_a_row_of_the_far_future_is_put_aside_said_at_once_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    future = json.dumps({"ds": "2130-01-01T00:00:00", "y": -1.0}).encode()
+    payloads = [*(row(at) for at in range(10)), future, *(row(at) for at in range(10, 50)), future]
+    found = take(tmp_path / "t", Memory(payloads))
+    assert (found["added"], found["late"], found["quarantined"]) == (50, 0, {"future": 2})
+    (said,) = [one.message for one in caplog.records if "far future" in one.message]
+    assert "2130-01-01" in said and "--max-ahead none" in said
+    assert take(tmp_path / "any", Memory(payloads), max_ahead="none")["quarantined"] == {"duplicate": 1}
+    ticks = [json.dumps({"ds": at, "y": 1.0}).encode() for at in (0.0, 0.5, 1.0, 4e9)]
+    assert take(tmp_path / "elapsed", Memory(ticks), time_format="elapsed-s")["quarantined"] == {}
+    steps = [json.dumps({"ds": at, "y": 1.0}).encode() for at in (0, 1, 10**12)]
+    assert take(tmp_path / "steps", Memory(steps), time_format="step")["quarantined"] == {}
+
+
+def test_the_limit_of_train_and_serve_is_that_of_ingest_and_known_inputs_come_ahead() -> None:
+    given: dict[str, Any] = {"table": "t", "source": "mqtt://host/topic", "target": "y", "online": True}
+    for options, wanted in (({}, None), ({"max_ahead": "2h"}, 7200.0), ({"known": "k"}, math.inf)):
+        intake = TrainConfig.read(given | options).intake("t", follow=True)
+        assert intake is not None and intake.max_ahead == wanted
+    limited = TrainConfig.read(given | {"known": "k", "max_ahead": "1h"}).intake("t", follow=True)
+    assert limited is not None and limited.max_ahead == 3600.0
+    assert ServeConfig.read({"checkpoint": ["c"]}).max_ahead == AHEAD
 
 
 @pytest.mark.parametrize("form", ["{}", "[{}]", " {}\n"])

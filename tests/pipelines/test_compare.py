@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from streamgp.errors import CheckpointError, DataError, UsageError
+from streamgp.errors import CheckpointError, DataError, StreamgpWarning, UsageError
 from streamgp_pipelines import compare
 from streamgp_pipelines.adapters.comparison_plot import draw_comparison
 from streamgp_pipelines.comparing.cells import common_cells, scores
@@ -102,14 +102,27 @@ def test_a_frame_is_compared_as_its_table(tmp_path: Path) -> None:
         for _ in range(2):  # again, it goes on
             found = compare(frame, directory=home, **told, **more).scores.filter(by="all")
             assert_allclose(found["mae"], wanted["mae"])
-    with pytest.raises(DataError) as refused:
-        compare(text.slice(1), directory=home, **told, **more)
-    assert "another directory" in refused.value.hint
     with pytest.raises(DataError):
         compare(data.with_columns(t=pl.lit("soon")), directory=tmp_path / "two", **told)
     with pytest.raises(UsageError):
         compare(tmp_path / "table", directory=tmp_path / "two", **told)
     assert not (tmp_path / "two").exists()
+
+
+def test_another_frame_begins_another_comparison_and_the_old_one_is_kept(tmp_path: Path) -> None:
+    frame, home = frame_of(300, zone=None), tmp_path / "comparison"
+    told: dict[str, Any] = {"models": "persistence seasonal_naive", "time": "t", "every": "1h", "season": 24}
+    told |= {"horizon": 2, "warmup": 50, "lags": 2, "directory": home}
+    with pytest.raises(UsageError):
+        compare(frame, models="nothing", **{name: value for name, value in told.items() if name != "models"})
+    first = compare(frame[:200], **told)
+    with pytest.warns(StreamgpWarning, match=r"another data frame.*comparison\.2 now"):
+        second = compare(frame[:250].rename({"x": "z"}), **told)
+    assert second.cells > first.cells
+    assert set(second.scores["model"]) == {"persistence", "seasonal_naive"}
+    kept = tmp_path / "comparison.2"  # the first is that of the run that ended in an error
+    assert pl.read_parquet(kept / "scores.parquet").equals(first.scores)
+    assert "the data frame" not in compare(frame[:250].rename({"x": "z"}), **told).warnings
 
 
 def test_variants_of_one_model_have_names_of_their_own(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import xlsxwriter
 from streamgp.errors import DataError, UsageError
 from streamgp_data.table import Table
 from tests.pipelines.ingesting import quarantine, rows, take, write
+from tests.words import names
 
 START = datetime(2024, 1, 1)
 TIMES = [START + timedelta(minutes=15 * at) for at in range(8)]
@@ -33,6 +34,35 @@ def test_an_epoch_with_the_name_of_a_time_is_the_time(unit: str, suffix: str, tm
     assert (again["added"], again["hints"]) == (0, [])
     take(tmp_path / "u", path, time="Time")
     assert rows(tmp_path / "u").equals(rows(tmp_path / "t"))
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "words"),
+    [
+        ("t", [0.0, 0.1, 0.2], "'t' elapsed-s"),
+        ("time_ms", [5, 10, 15], "'time_ms' elapsed-ms steps"),
+        ("Time [us]", [5.5, 10.0, 15.0], "elapsed-us"),
+        ("t", [0.3, 0.1, 0.2], "--time COLUMN"),
+        ("length", [0.0, 0.1, 0.2], "--time COLUMN"),
+    ],
+)
+def test_time_that_counts_from_a_start_is_named(name: str, cells: list[float], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="none of the columns") as refused:
+        take(tmp_path / "t", write(tmp_path / "a.csv", f"{name},y\n" + "".join(f"{cell},1\n" for cell in cells)))
+    assert names(refused.value.hint, words)
+
+
+def test_a_file_without_rows_is_not_told_of_a_header_alone(tmp_path: Path) -> None:
+    pl.DataFrame(schema={"ds": pl.Datetime, "y": pl.Float64}).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="no source has a row") as refused:
+        take(tmp_path / "t", tmp_path / "a.parquet")
+    assert names(refused.value.hint, "one row")
+
+
+def test_whole_numbers_with_a_fraction_that_are_read_as_steps_are_said_to(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ds,y\n0.0,1\n1.0,2\n2.0,3\n")
+    assert any(names(hint, "'ds' steps 0.0 elapsed-s") for hint in take(tmp_path / "t", path)["hints"])
+    assert take(tmp_path / "u", write(tmp_path / "b.csv", "ds,y\n0,1\n1,2\n"))["hints"] == []
 
 
 @pytest.mark.parametrize(

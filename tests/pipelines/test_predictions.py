@@ -50,9 +50,10 @@ def compare(summary: dict[str, Any], expected: dict[str, Any]) -> None:
             assert_allclose(summary[name], value, rtol=1e-9, err_msg=name)
 
 
-def ahead(data: pl.DataFrame) -> pl.DataFrame:
-    """Steps ahead, from the times alone: rows are hourly."""
-    return data.with_columns(((pl.col("ds") - pl.col("cutoff")).dt.total_hours()).alias("step"))
+def steps_checked(data: pl.DataFrame) -> pl.DataFrame:
+    """The frame, whose steps ahead are those of its times: rows are hourly."""
+    assert data["step"].equals((data["ds"] - data["cutoff"]).dt.total_hours().alias("step"))
+    return data
 
 
 @pytest.mark.parametrize("model", ["linear", "seasonal_naive"])
@@ -60,7 +61,7 @@ def ahead(data: pl.DataFrame) -> pl.DataFrame:
 def test_every_score_is_in_the_file(tmp_path: Path, model: str, series: tuple[str, ...]) -> None:
     table = make_table(tmp_path / "t", frame_of(500, series))
     summary = run(table, tmp_path / "c", model=model, predictions=tmp_path / "p.parquet", known="k")
-    data = ahead(pl.read_parquet(tmp_path / "p.parquet"))
+    data = steps_checked(pl.read_parquet(tmp_path / "p.parquet"))
     compare(summary, recomputed(data, model))
     assert [figures["step"] for figures in summary["steps"]] == [1, 2, 3]
     for figures in summary["steps"]:
@@ -71,16 +72,16 @@ def test_every_score_is_in_the_file(tmp_path: Path, model: str, series: tuple[st
 def test_several_targets(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(500))
     summary = run(table, tmp_path / "c", target="y,x", predictions=tmp_path / "p.parquet")
-    data = ahead(pl.read_parquet(tmp_path / "p.parquet"))
+    data = steps_checked(pl.read_parquet(tmp_path / "p.parquet"))
     assert data.columns == [
         "unique_id",
         "ds",
         "cutoff",
+        "step",
         "target",
         "y",
         "linear",
         *(f"linear-{n}" for n in COLUMNS),
-        "step",
     ]
     assert data["target"].unique().sort().to_list() == ["x", "y"]
     compare(summary, recomputed(data, "linear"))
@@ -95,7 +96,7 @@ def test_the_truths_and_names_are_the_table_s(tmp_path: Path) -> None:
     rows = frame_of(500, ("a", "b"))
     run(make_table(tmp_path / "t", rows), tmp_path / "c", predictions=tmp_path / "p.parquet")
     data = pl.read_parquet(tmp_path / "p.parquet")
-    assert data.columns == ["unique_id", "ds", "cutoff", "y", "linear", *(f"linear-{name}" for name in COLUMNS)]
+    assert data.columns == ["unique_id", "ds", "cutoff", "step", "y", "linear", *(f"linear-{n}" for n in COLUMNS)]
     joined = data.join(rows, left_on=["unique_id", "ds"], right_on=["unique_id", "t"], how="left")
     assert joined["y"].equals(joined["y_right"]) and not joined["y_right"].has_nulls()
     assert data.unique(["unique_id", "ds", "cutoff"]).height == data.height

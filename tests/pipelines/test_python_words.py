@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import streamgp
-from streamgp.errors import DataError, SchemaError, StreamgpError, UsageError
+from streamgp.errors import DataError, SchemaError, StateError, StreamgpError, StreamgpWarning, UsageError
 from streamgp_pipelines.config import CompareConfig, ForecastConfig, IngestConfig, TrainConfig
 from streamgp_pipelines.wording import in_python
 from tests.words import names
@@ -255,3 +255,47 @@ def test_a_forecaster_shows_what_it_is(tmp_path: Path) -> None:
     again = streamgp.load(learned.save(tmp_path / "saved"))
     assert repr(again) == repr(learned) and names(repr(learned), f"{ROWS} rows")
     assert "persistence" in again._repr_html_() and str(ROWS) in again._repr_html_()
+
+
+SECONDS = pl.DataFrame({"ds": [round(0.1 * at, 1) for at in range(ROWS)], "y": Y})
+
+
+def test_seconds_from_a_start_are_named_in_the_message_and_read_when_said() -> None:
+    with pytest.raises(DataError, match="count from a start") as refused:
+        forecaster(every=None).fit(SECONDS)
+    assert names(refused.value.hint, 'time_format="elapsed-s"')
+    read = forecaster(every=None, time_format="elapsed-s").fit(SECONDS)
+    assert read.predict()["ds"].to_list() == [round(0.1 * ROWS, 1)]
+
+
+def test_a_wrong_target_is_said_before_times_that_cannot_be_read() -> None:
+    with pytest.raises(UsageError, match="'yy'"):
+        forecaster(target="yy", every=None).fit(SECONDS)
+    with pytest.raises(UsageError, match="'yy'"):
+        forecaster(target="yy", every=None).cross_validation(SECONDS)
+
+
+def test_whole_seconds_are_said_to_be_steps_and_a_part_of_one_says_what_to_do() -> None:
+    with pytest.warns(StreamgpWarning, match="'ds' is read as a counter of steps"):
+        learned = forecaster(every=None).learn_one({"ds": 0.0, "y": 1.0})
+    with pytest.raises(DataError, match="counted steps") as refused:
+        learned.learn_one({"ds": 0.1, "y": 1.0})
+    assert names(refused.value.hint, 'make a new Forecaster time_format="elapsed-s"')
+
+
+def test_the_warm_up_says_how_many_rows_it_needs() -> None:
+    learned = forecaster().learn(FRAME[:30])
+    with pytest.raises(StateError, match=r"30 rows of the 50 that it needs"):
+        learned.predict()
+    with pytest.raises(StateError, match=r"30 rows of the 50 that it needs"):
+        _ = learned.model_
+
+
+def test_rows_that_go_back_are_told_again_at_every_tenfold() -> None:
+    learned = forecaster().learn(FRAME)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for at in range(12):
+            learned.learn_one({"ds": TIMES[at] + pd.Timedelta("1min"), "y": 1.0})
+    counts = [str(one.message).split()[0] for one in found if "not learned" in str(one.message)]
+    assert counts == ["1", "10"]

@@ -5,7 +5,7 @@ A cell is one forecast: a series, an origin, a time that is forecast and a targe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def common_cells(
     scans = {name: pl.scan_parquet(path) for name, (path, _) in files.items()}
     first = next(iter(scans.values()))
     names = [name for name in ("unique_id", "target", "cutoff", "ds") if name in first.collect_schema().names()]
-    common = _with_steps(first.select(names).collect(), names)
+    common = first.select(*names, "step").collect()
     origins = common["cutoff"].unique()
     for scan in scans.values():
         keys = scan.select(names).collect()
@@ -80,14 +80,6 @@ def common_cells(
         block = pl.format("{}-{} h", start.cast(pl.String).str.zfill(2), (start + HOURS).cast(pl.String).str.zfill(2))
         common = common.with_columns(hours=block)
     return Cells(common, losses, made, apart)
-
-
-def _with_steps(keys: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """With the column step: the place of the time that is forecast behind its origin."""
-    ahead = (pl.col("ds") - pl.col("cutoff")).rank("dense")
-    among = pl.col("ds").rank("ordinal").over([name for name in names if name != "ds"])
-    regular = keys.select((pl.col("ds") - pl.col("cutoff")).n_unique() == among.max()).item()
-    return keys.with_columns(step=(ahead if regular else among).cast(pl.Int64))
 
 
 def _losses(part: pl.DataFrame, model: str, levels: tuple[float, ...], binary: bool) -> pl.DataFrame:

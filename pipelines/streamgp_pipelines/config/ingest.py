@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from streamgp_pipelines.config.settings import (
+    Ahead,
     Bytes,
     Checkpoint,
     File,
@@ -128,12 +130,19 @@ class FromBroker(MessageSettings):
     format: Annotated[str | None, Flag(HelpPanel.MESSAGES, "FORMAT")] = Field(
         None, description="Of messages: json, csv, arrow, msgpack, avro or protobuf; default: json"
     )
+    max_ahead: Annotated[Ahead | None, Flag(HelpPanel.MESSAGES)] = Field(
+        None,
+        description="How far the time of a message may be ahead of now and of the table, such as 1d, or none: any; "
+        "rows further ahead go to the quarantine; default: 1d on a clock with dates, none with --known",
+    )
 
     def intake(self, table: str, follow: bool) -> IngestConfig | None:
         """The settings of the `streamgp ingest` that --source stands for; None without."""
         if self.source is None:
             return None
         given = {name: getattr(self, name) for name in FromBroker.model_fields if name in self.model_fields_set}
+        if getattr(self, "known", ()):  # whose rows come ahead
+            given = {"max_ahead": math.inf} | given
         return IngestConfig.read(
             {
                 **given,
@@ -202,12 +211,10 @@ class IngestConfig(MessageSettings):
         "quarantine; or all are kept, and read is the last, the mean, or (quarantine) none, that is a row without "
         "values; given with the first rows; default: first",
     )
-    max_ahead: Annotated[Seconds | None, Flag(HelpPanel.TABLE)] = Field(
+    max_ahead: Annotated[Ahead | None, Flag(HelpPanel.TABLE)] = Field(
         None,
-        ge=0,
-        allow_inf_nan=False,
-        description="How far the time of a row may be ahead of now and of the table, such as 1d; rows further ahead go "
-        "to the quarantine; default: any",
+        description="How far the time of a row may be ahead of now and of the table, such as 1d, or none: any; rows "
+        "further ahead go to the quarantine; default: 1d for messages on a clock with dates, none for files",
     )
     max_series: Annotated[int | None, Flag(HelpPanel.TABLE, "COUNT")] = Field(
         None, ge=1, description="Most series of the table; rows of further ones go to the quarantine; default: any"

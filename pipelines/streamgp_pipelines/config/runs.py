@@ -54,7 +54,7 @@ class DataConfig(Settings):
     target: Annotated[Names, Flag(HelpPanel.DATA, first=True)] = Field(
         (), description="Target columns, a,b or repeated; default: y"
     )
-    inputs: Annotated[Names, Flag(HelpPanel.DATA)] = Field(
+    inputs: Annotated[Names, Flag(HelpPanel.DATA, first=True)] = Field(
         (), description="Columns whose past values are inputs: names or patterns such as 'a,b*'; default: none"
     )
     known: Annotated[Names, Flag(HelpPanel.DATA, first=True)] = Field(

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from streamgp_pipelines.config.ingest import FromBroker
-from streamgp_pipelines.config.settings import Bytes, Checkpoint, File, Flag, HelpPanel, OnAlarm, Seconds
+from streamgp_pipelines.config.settings import AHEAD, Ahead, Bytes, Checkpoint, File, Flag, HelpPanel, OnAlarm
 
 
 def _listed(value: Any) -> Any:
@@ -60,12 +60,10 @@ class ServeConfig(FromBroker):
     request_rows: Annotated[int, Flag(HelpPanel.LIMITS, "ROWS")] = Field(
         10_000, ge=1, description="Most rows of a request"
     )
-    max_ahead: Annotated[Seconds, Flag(HelpPanel.LIMITS)] = Field(
-        86400.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="How far the time of a row may be ahead of now and of the table, such as 1d; with --known, beyond "
-        "the horizon. Rows further ahead go to the quarantine",
+    max_ahead: Annotated[Ahead, Flag(HelpPanel.LIMITS)] = Field(
+        AHEAD,
+        description="How far the time of a row may be ahead of now and of the table, such as 1d, or none: any; with "
+        "--known, beyond the horizon. Rows further ahead go to the quarantine",
     )
     rate: Annotated[int, Flag(HelpPanel.LIMITS, "COUNT")] = Field(
         1000, ge=0, description="Most requests a second of one address; 0: any"

@@ -164,6 +164,12 @@ def _split(value: Any) -> Any:
     return (value,)
 
 
+def _split_parts(value: Any) -> Any:
+    """'linear svdgp' -> ('linear', 'svdgp'), as with commas: a name has no spaces."""
+    found = _split(value)
+    return tuple(name for part in found for name in (part.split() if isinstance(part, str) else (part,)))
+
+
 def _quantiles(value: tuple[float, ...]) -> tuple[float, ...]:
     if not all(0.0 < p < 1.0 for p in value):
         raise ValueError("quantiles are probabilities between 0 and 1, such as 0.1 and 0.9")
@@ -264,6 +270,16 @@ def _seconds(value: Any) -> Any:
         return float(value[:-1]) * _TIMES[value[-1]] if value[-1:] in _TIMES else float(value)
     except ValueError:
         raise ValueError(f"{value!r} is no length of time: such as 90s, 5m, 2h or 1d") from None
+
+
+def _ahead(value: Any) -> Any:
+    """A length of time, or none, which is infinity.
+
+    Example:
+        >>> _ahead("1d"), _ahead("none")
+        (86400.0, inf)
+    """
+    return math.inf if value == "none" else _seconds(value)
 
 
 def _assignments(value: Any) -> Any:
@@ -398,6 +414,12 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Flag(metavar="SIZE")]
 Seconds = Annotated[float, BeforeValidator(_seconds), Flag(metavar="TIME")]
 """A length of time, such as 60s, 5m or 1h."""
 
+Ahead = Annotated[float, BeforeValidator(_ahead), Field(ge=0), Flag(metavar="TIME")]
+"""How far the time of a row may be ahead, in seconds; infinity: any."""
+
+AHEAD = 86_400.0
+"""Of rows that come live, on a clock with dates."""
+
 
 def _named(value: Any) -> Any:
     """As it is; modules of other packages that stand in it are the user's choice, and may be imported."""
@@ -408,7 +430,9 @@ def _named(value: Any) -> Any:
 Part = Annotated[str, AfterValidator(_named), Flag(metavar="NAME")]
 """The name of a part, or the dotted path of a module."""
 
-Parts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_named), Flag(metavar="NAME")]
+Parts = Annotated[
+    tuple[str, ...], NoDecode, BeforeValidator(_split_parts), AfterValidator(_named), Flag(metavar="NAME")
+]
 """Names of parts."""
 
 Late = Annotated[

@@ -198,7 +198,7 @@ class Forecaster:
             )
         naming = self.naming(self._wanted(levels, quantiles))
         asks = self.ask(future)
-        found = frame(as_pairs(self.learner, asks, naming.calibration), windows.names, naming, shape).drop("y")
+        found = frame(as_pairs(self.learner, asks, naming.calibration), windows.names, naming, shape).drop("step", "y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
         warnings = (*self._left_out(asks, future), *after_outages(asks, windows, naming))
         return Forecast(kept, self.history(), *self._about_it(naming), warnings=warnings, target=self.target)
@@ -318,13 +318,20 @@ class Forecaster:
         """Move on to the checkpoint's newest row, and see that the model is fitted."""
         self.observe()
         if self.learner.warmup.done_at is None:
-            unfitted = f"the model is still in its warm-up ({self.learner.rows} rows): it has learned nothing yet"
             raise StateError(
-                "; ".join([*self._passed, unfitted]),
+                "; ".join([*self._passed, unfitted(self.learner)]),
                 hint="run train again with the same line"
                 if self._passed
                 else "train on more rows, or with a shorter --warmup and --fresh",
             )
+
+
+def unfitted(learner: Learner) -> str:
+    """What is missing of a warm-up that is not over."""
+    rows, needed = learner.rows, learner.recipe.schedule.warmup
+    of = f" of the {needed} that it needs" if rows < needed else ", and no window of them without a gap"
+    of = f"; it needs {needed} of a series" if learner.recipe.spec.fleet else of
+    return f"the model is still in its warm-up ({rows} rows{of}): it has learned nothing yet"
 
 
 def learner_of(saved: checkpoint.Saved, device: torch.device | None = None) -> tuple[Learner, pa.RecordBatch | None]:

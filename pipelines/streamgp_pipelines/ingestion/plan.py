@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.header import NO_HEADER, looks_like_data, seems_in
 from streamgp_data.reading.units import NO_UNITS, UnitConversion
 from streamgp_data.table import SEQ, Table, TableMeta
-from streamgp_data.times import Clock, decide, format_of, is_named_time, is_time, readable
+from streamgp_data.times import COUNTED, Clock, decide, elapsed_form, format_of, is_named_time, is_time, readable
 from streamgp_data.versions import REVISES, Policy
 from streamgp_pipelines.ingestion.pairing import of_day, two_columns
 from streamgp_pipelines.ingestion.units import given_units, is_number, units_of
@@ -84,7 +85,7 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
                 f"{where}: its times are {clock.kind}, the table's {meta.time_format}",
                 hint="elapsed time and dates do not mix: ingest it into another table",
             )
-    if config.max_ahead is not None and (not meta.clock or meta.time is None):
+    if config.max_ahead not in (None, math.inf) and (not meta.clock or meta.time is None):
         raise UsageError("--max-ahead belongs to times, and the rows of this table have none", hint="leave it out")
     if every is not None or tolerance is not None:
         meta = _spaced(meta, clock, every, tolerance)
@@ -282,12 +283,15 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
     if len(source.names) == 1 and " " in source.names[0] and not looks:
         hint = "if cells are apart by something else than , ; | or a tab, name it: --separator ' '"
         raise UsageError(f"{source.uri}: it has one column, {source.names[0]!r}", hint=hint)
-    raise UsageError(
-        f"{source.uri}: none of the columns is a time by itself: {', '.join(source.names)}",
-        hint=f"it looks like {looks}"
-        if looks
-        else "name one with --time COLUMN (and --time-format), or use --time row where there is no clock",
-    )
+    counted = {name: form for name in source.names if (form := elapsed_form(name, cells[name])) is not None}
+    hint = "name one with --time COLUMN (and --time-format), or use --time row where there is no clock"
+    if looks:
+        hint = f"it looks like {looks}"
+    elif counted:
+        name, form = next(iter(counted.items()))
+        steps = f"; if it counts steps: --time '{name}'" if whole_numbers(cells[name].combine_chunks()) else ""
+        hint = f"if {name!r} counts time from a start: --time '{name}' --time-format {form}, or another unit{steps}"
+    raise UsageError(f"{source.uri}: none of the columns is a time by itself: {', '.join(source.names)}", hint=hint)
 
 
 def _of_workbook(cells: pa.ChunkedArray[Any]) -> bool:
@@ -319,6 +323,11 @@ def _clock(cells: pa.ChunkedArray[Any], form: str | None, zone: str | None, meta
     try:
         return decide(cells, form, own, where)
     except DataError as fault:
+        if not meta.clock and fault.hint == COUNTED:
+            raise DataError(
+                f"{fault.message}, and the rows before counted steps",
+                hint="if these are seconds, say so in a new table: --time-format elapsed-s",
+            ) from None
         if form is not None or "%" not in (meta.time_format or ""):
             raise
         try:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamgp.base import Json
 from streamgp.errors import DataError
-from streamgp_data.instants import COMPACT, ELAPSED, MISSING, periods_of, serial_years
+from streamgp_data.instants import COMPACT, ELAPSED, MISSING, periods_of, serial_years, whole_numbers
 from streamgp_data.reading.cells import said
 from streamgp_data.reading.files import FileSource
 from streamgp_data.recordings.joined import Joined
@@ -212,9 +212,11 @@ def epochs(source: FileSource, chosen: Plan) -> list[str]:
     name, clock = chosen.meta.time, chosen.clock
     if name is None or clock is None or clock.kind not in _EPOCHS:
         return []
-    cells = (said(value) for value in source.sample.column(name).drop_null())
+    cells = [said(value) for value in source.sample.column(name).drop_null()]
     first = next(cell for cell in cells if cell.strip() not in MISSING)
-    kept = "" if chosen.meta.time_whole else ", to the microseconds that a table keeps"
+    fine = clock.kind == "epoch-ns" and any(cell.isdecimal() and int(cell) % 1000 for cell in cells)
+    whole = chosen.meta.time_whole and not fine
+    kept = "" if whole else ", to the microseconds that a table keeps"
     return [
         f"{source.uri}: column {name!r} is read as {_EPOCHS[clock.kind]} since 1970{kept}, such as {first}: if it is "
         "not, say in a new table what it is with --time-format"
@@ -269,14 +271,20 @@ def readings(source: FileSource, chosen: Plan, named: bool) -> list[str]:
 
 
 def serials(source: FileSource, chosen: Plan) -> list[str]:
-    """Of whole numbers that are read as steps, and look like the days of a workbook: what they may be."""
+    """Of whole numbers that are read as steps, and look like the days of a workbook, or are written with a fraction of
+    0: what they may be."""
     name, clock = chosen.meta.time, chosen.clock
     if name is None or clock is None or clock.kind != "step":
         return []
     cells = source.sample.column(name).combine_chunks()
+    first = next((said(value) for value in cells.drop_null()), "")
     if not serial_years(cells, 2060):
-        return []
-    first = next(said(value) for value in cells.drop_null())
+        if whole_numbers(cells):
+            return []
+        return [
+            f"{source.uri}: column {name!r} is read as a counter of steps, such as {first}: if it counts seconds or "
+            "another unit, say so in a new table: --time-format elapsed-s"
+        ]
     return [
         f"{source.uri}: column {name!r} is read as a counter of steps, such as {first}: if these are the days of a "
         "workbook (45292 is 2024-01-01), ingest into a new table with --time-format excel"

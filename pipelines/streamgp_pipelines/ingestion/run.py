@@ -148,7 +148,7 @@ class IngestionRun:
         if self._table is None and not self._config.dry_run and not self._config.follow:
             waiting = any(report.waiting for report in self._sources.values())
             hint = "its last line has no newline: if the file is whole, --final takes it"
-            hint = hint if waiting else "a CSV needs at least one line under its header"
+            hint = hint if waiting else "a table is made of one row or more: of a CSV a line under its header"
             raise DataError("no source has a row yet", hint=hint)
         return summary(self._config.table, self._table, list(self._sources.values()), self._began, self._config.sort)
 

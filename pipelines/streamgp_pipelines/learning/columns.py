@@ -12,8 +12,10 @@ from streamgp.errors import SchemaError, UsageError
 from streamgp.model_config import LARGEST_LAGS
 from streamgp.windows import calendar
 from streamgp.windows.windows import WindowSpec
+from streamgp_data.columns import LATE
 from streamgp_data.reading.cells import unit_in
 from streamgp_data.table import SEQ, TableMeta
+from streamgp_data.versions import REVISES
 from streamgp_pipelines.config import AUTO, DataConfig, TrainConfig
 from streamgp_pipelines.config.settings import split_names
 
@@ -31,8 +33,7 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
     test = None if config.test_column is None else in_table(config.test_column, schema, "--test-column")
     reserved = {name for name in (meta.time, meta.series, test) if name}
     numeric = [field.name for field in schema if field.name not in reserved and _is_number(field.type)]
-    target = with_commas(config.target, schema, "--target") or _default_target(schema)
-    targets = tuple(in_table(name, schema, "--target") for name in target)
+    targets = targets_in(config.target, schema)
     known = _expand(with_commas(config.known, schema, "--known"), schema, numeric, "--known", without=targets)
     inputs = (
         _expand(with_commas(config.inputs, schema, "--inputs"), schema, numeric, "--inputs", without=(*targets, *known))
@@ -155,6 +156,16 @@ def with_commas(names: tuple[str, ...], schema: pa.Schema, flag: str) -> tuple[s
     return tuple(found)
 
 
+def targets_in(names: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...]:
+    """The columns to forecast.
+
+    Raises:
+        UsageError: one is not there, or none is named and none is called y.
+    """
+    target = with_commas(names, schema, "--target") or _default_target(schema)
+    return tuple(in_table(name, schema, "--target") for name in target)
+
+
 def _default_target(schema: pa.Schema) -> tuple[str, ...]:
     if "y" in schema.names:
         return ("y",)
@@ -215,6 +226,21 @@ def _expand(
 def _is_number(kind: pa.DataType) -> bool:
     numbers = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
     return any(fits(kind) for fits in numbers)
+
+
+def unused(config: DataConfig, spec: WindowSpec, schema: pa.Schema) -> list[str]:
+    """Columns of numbers that a run leaves out which names no inputs; [] for one that names some.
+
+    Example:
+        >>> spec = WindowSpec(targets=("y",), time="ds", lags=2)
+        >>> table = pa.schema([("_seq", pa.int64()), ("ds", pa.int64()), ("y", pa.float64()), ("wind", pa.float64())])
+        >>> unused(DataConfig.read({"table": "t"}), spec, table)
+        ['wind']
+    """
+    if config.inputs or config.known:
+        return []
+    read = {SEQ, LATE, REVISES, *columns_read(spec), config.test_column}
+    return [field.name for field in schema if field.name not in read and _is_number(field.type)]
 
 
 def columns_read(spec: WindowSpec) -> tuple[str, ...]:

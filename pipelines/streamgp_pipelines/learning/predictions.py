@@ -162,7 +162,7 @@ def joined(parts: Sequence[Pairs]) -> Pairs:
 
 
 def frame(due: Due, names: Sequence[str], naming: Naming, shape: Shape) -> pl.DataFrame:
-    """One row a pair: unique_id, ds, cutoff, y and the forecast columns."""
+    """One row a pair: unique_id, ds, cutoff, step (ahead), [target,] y and the forecast columns."""
     return framed(pairs(due, naming), names, naming, shape)
 
 
@@ -172,6 +172,7 @@ def framed(found: Pairs, names: Sequence[str], naming: Naming, shape: Shape) -> 
         "unique_id": pl.Series(names, dtype=pl.String).gather(found.series.numpy()),
         "ds": naming.times(found.ds),
         "cutoff": naming.times(found.cutoff),
+        "step": (found.column % shape.horizon + 1).numpy(),
     }
     if shape.outputs > 1:
         columns["target"] = pl.Series(shape.targets, dtype=pl.String).gather((found.column // shape.horizon).numpy())
@@ -208,9 +209,10 @@ def frame_of_nothing(naming: Naming, shape: Shape) -> pl.DataFrame:
     times = naming.times(empty)
     texts = ["unique_id", *(["target"] * (shape.outputs > 1))]
     columns = {name: pl.Series([], dtype=pl.String) for name in texts} | {"ds": times, "cutoff": times}
+    columns["step"] = pl.Series([], dtype=pl.Int64)
     names = ["y", *naming.columns(), *([f"{naming.model}-p"] * naming.alarms)]
     numbers = {name: pl.Series([], dtype=pl.Float64) for name in names}
-    order = ["unique_id", "ds", "cutoff", *texts[1:], *names]
+    order = ["unique_id", "ds", "cutoff", "step", *texts[1:], *names]
     if naming.alarms:
         columns |= {f"{naming.model}-alarm": pl.Series([], dtype=pl.String)}
         order.append(f"{naming.model}-alarm")

@@ -7,6 +7,7 @@ sides. What a store did not answer to is tried again, and judged again: the comm
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from streamgp.errors import DataError, TableError, UsageError
 from streamgp_data.admission import SAME
+from streamgp_data.instants import ELAPSED
 from streamgp_data.messages import Message
 from streamgp_data.quarantine import QUARANTINE
 from streamgp_data.reading.bytes import Position
@@ -25,6 +27,7 @@ from streamgp_data.reading.cells import LINE
 from streamgp_data.table import SEQ, Table
 from streamgp_data.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.config.settings import AHEAD
 from streamgp_pipelines.health import TakenRows
 from streamgp_pipelines.ingestion.chunk import PreparedChunk, Sieve, Sorted, put_future_aside, put_surplus_aside
 from streamgp_pipelines.ingestion.plan import Plan, plan, plan_as_table
@@ -94,6 +97,7 @@ class Commits:
         self._decoder = Decoder(config, name)
         self._readers: dict[pa.Schema | None, RowReader] = {}
         self.writer: Writer | None = None
+        self._told = False  # of rows of the far future
         self.unknown: DataError | None = None  # why there is no table yet
         self._patient(self._begin)
 
@@ -139,9 +143,17 @@ class Commits:
         """Put rows of the far future aside, and those of more series than are allowed; no commit is under way."""
         assert self.writer is not None
         admission, meta = self.writer.admission, self.writer.table.meta
-        if self._config.max_ahead is not None:
-            for part in batch.parts:
-                put_future_aside(part, meta, admission.newest, self._config.max_ahead)
+        ahead = math.inf if meta.time_format in ELAPSED else AHEAD
+        ahead = ahead if self._config.max_ahead is None else self._config.max_ahead
+        for part in batch.parts if ahead < math.inf else []:
+            put_future_aside(part, meta, admission.newest, ahead)
+            found = next((detail for reason, _, detail in part.faults.values() if reason == "future"), None)
+            if found is not None and not self._told:
+                self._told = True
+                rest = (
+                    "it is in the quarantine, as others will be; --max-ahead none takes such rows, as of a simulation"
+                )
+                logging.getLogger("streamgp").warning(f"a row of the far future: {found}; {rest}")
         if self._config.max_series is not None:
             put_surplus_aside(batch.parts, meta.series, admission.series, self._config.max_series)
 

@@ -7,7 +7,7 @@ import io
 import json
 import logging
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -318,8 +318,17 @@ def _csv(config: IngestConfig) -> Callable[[bytes], list[Any]]:
 
 
 def _msgpack() -> Callable[[bytes], list[Any]]:
-    unpack = client("msgpack", "msgpack").unpackb
-    return lambda payload: _objects(unpack(payload, timestamp=3))
+    msgpack = client("msgpack", "msgpack")
+
+    def instants(found: dict[Any, Any]) -> dict[Any, Any]:
+        """To the nearest microsecond: the client cuts."""
+        times = {name: value for name, value in found.items() if isinstance(value, msgpack.Timestamp)}
+        return found | {
+            name: datetime.fromtimestamp(0, UTC) + timedelta(microseconds=(t.to_unix_nano() + 500) // 1000)
+            for name, t in times.items()
+        }
+
+    return lambda payload: _objects(msgpack.unpackb(payload, timestamp=0, object_hook=instants))
 
 
 def _avro(file: Path | None) -> Callable[[bytes], list[Any]]:

@@ -120,6 +120,8 @@ def serving(
         try:
             for intake in service.intakes.values():
                 if messages := config.intake(intake.table.path, follow=True):
+                    if intake.table.meta.clock:
+                        messages = messages.model_copy(update={"max_ahead": intake.max_ahead + intake.reach})
                     service.messages = Beside(messages, say, partial(_wake, service), failed, service.health)
             yield service
         finally:

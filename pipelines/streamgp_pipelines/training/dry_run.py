@@ -9,6 +9,7 @@ from streamgp.forecasting.bands import features
 from streamgp_data.remote import shown
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.files import check_writable
+from streamgp_pipelines.learning.columns import unused
 from streamgp_pipelines.learning.session import open_session
 
 _BYTES = torch.finfo(FLOAT).bits // 8
@@ -47,6 +48,7 @@ def plan(config: TrainConfig) -> dict[str, Json]:
         "target": list(spec.targets),
         "inputs": list(spec.inputs),
         "known": list(spec.known),
+        "unused": list(unused(config, spec, session.table.schema)),
         "past_channels": list(shape.past),
         "future_channels": list(shape.future),
         "lags": spec.lags,

@@ -14,6 +14,7 @@ from streamgp_data.instants import ELAPSED
 from streamgp_data.remote import shown
 from streamgp_data.table import KNOWN, Table
 from streamgp_pipelines.learning.checkpointing import unit_of
+from streamgp_pipelines.learning.columns import unused
 from streamgp_pipelines.learning.counts import held_out_forecasts, online_forecasts
 from streamgp_pipelines.learning.curves import Curves, next_lap
 from streamgp_pipelines.learning.learner import Learner
@@ -46,9 +47,9 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         error of repeating the last season (or value) in the rows after the warm-up, None where only a bound is known;
         `batch`, rows of a micro-batch; `snapped`, rows off the grid of --every by no more than the --tolerance;
         `late`, rows that were left out because they came behind a newer one, `late_used`, those that --late use took;
-        `simulation`, of --simulate; `weights`, of the experts of a mix at the end, {} where the model mixes none, and
-        by step in `steps`; `alarms`, of --alarm-rate (`Alarms.summary`); `transforms`, of each target, {} where none
-        was asked for.
+        `unused`, columns of numbers of a run that names no inputs; `simulation`, of --simulate; `weights`, of the
+        experts of a mix at the end, {} where the model mixes none, and by step in `steps`; `alarms`, of --alarm-rate
+        (`Alarms.summary`); `transforms`, of each target, {} where none was asked for.
     """
     scores = learner.summary()
     warnings = [*session.warnings, *learner.notes, *learner.model.warnings(), *learner.counts.warnings()]
@@ -97,6 +98,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "offset": dict(session.offset),
         "table_version": session.table.version,
         "known": list(learner.windows.spec.known),
+        "unused": list(unused(session.config, learner.windows.spec, session.table.schema)),
         "lags": learner.windows.spec.lags,
         "seasons": list(learner.windows.spec.seasons),
         "transforms": kinds,
