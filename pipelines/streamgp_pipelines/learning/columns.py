@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 
 import pyarrow as pa
 
@@ -12,6 +11,7 @@ from streamgp.errors import SchemaError, UsageError
 from streamgp.model_config import LARGEST_LAGS
 from streamgp.windows import calendar
 from streamgp.windows.windows import WindowSpec
+from streamgp_data.columns import matching
 from streamgp_data.reading.cells import unit_in
 from streamgp_data.table import SEQ, TableMeta
 from streamgp_pipelines.config import AUTO, DataConfig, TrainConfig
@@ -198,8 +198,8 @@ def _expand(
     """Columns for names and patterns, in table order for a pattern, each once, the others' columns left out."""
     found: list[str] = []
     for pattern in patterns:
-        if any(mark in pattern for mark in "*?["):
-            matched = [name for name in numeric if fnmatchcase(name, pattern) and name not in without]
+        if pattern not in schema.names and any(mark in pattern for mark in "*?["):
+            matched = [name for name in matching(pattern, numeric) if name not in without]
             if not matched:
                 raise UsageError(
                     f"{flag}: no numeric column is like {pattern!r}", hint=f"there are: {', '.join(numeric)}"
