@@ -23,6 +23,7 @@ from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.ingestion.chunk import Sorted
 from streamgp_pipelines.ingestion.naming import MOST, naming
 from streamgp_pipelines.ingestion.plan import Plan
+from streamgp_pipelines.pace import Pace
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig
@@ -53,6 +54,7 @@ class SourceReport:
         waiting: whether a last line without newline was left.
         doubts: what may be misunderstood, and what to do about it.
         conflicts: the first rows that have the time of another one and other values.
+        pace: the intervals between the rows taken.
     """
 
     name: str
@@ -68,6 +70,7 @@ class SourceReport:
     doubts: list[str] = field(default_factory=list)
     reads: dict[str, Json] = field(default_factory=dict)
     conflicts: pa.Table | None = None
+    pace: Pace = field(default_factory=Pace)
 
     def count(self, divided: Sorted, meta: TableMeta) -> None:
         """Add what one commit took."""
@@ -77,6 +80,12 @@ class SourceReport:
         self.versions += divided.versions
         self.future += _future(divided.accepted, meta)
         self.reasons.update(divided.reasons)
+        if meta.time is not None and divided.accepted.num_rows:
+            times, names = (
+                None if name is None else divided.accepted.column(name).combine_chunks()
+                for name in (meta.time, meta.series)
+            )
+            self.pace.add(times.cast(pa.int64()).to_numpy(), names)
         if divided.conflicts is not None and (self.conflicts is None or self.conflicts.num_rows < MOST):
             parts = [divided.conflicts] if self.conflicts is None else [self.conflicts, divided.conflicts]
             self.conflicts = pa.concat_tables(parts).slice(0, MOST)

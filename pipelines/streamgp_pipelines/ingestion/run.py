@@ -212,6 +212,7 @@ class IngestionRun:
             self._submit(sieve, report, empty, start)
             start = empty.after
             self._settle(sieve, report)
+        report.doubts += [f"{report.name}: {note}" for note in report.pace.notes(table.meta)]
         self._clocks[report.name] = (reader, start.lines)
         self._stopped[report.name] = source.stopped
         report.waiting = source.waiting
