@@ -81,11 +81,9 @@ class SourceReport:
         self.future += _future(divided.accepted, meta)
         self.reasons.update(divided.reasons)
         if meta.time is not None and divided.accepted.num_rows:
-            times, names = (
-                None if name is None else divided.accepted.column(name).combine_chunks()
-                for name in (meta.time, meta.series)
-            )
-            self.pace.add(times.cast(pa.int64()).to_numpy(), names)
+            times = divided.accepted.column(meta.time).cast(pa.int64()).to_numpy()
+            names = None if meta.series is None else divided.accepted.column(meta.series).combine_chunks()
+            self.pace.add(times, names)
         if divided.conflicts is not None and (self.conflicts is None or self.conflicts.num_rows < MOST):
             parts = [divided.conflicts] if self.conflicts is None else [self.conflicts, divided.conflicts]
             self.conflicts = pa.concat_tables(parts).slice(0, MOST)
