@@ -37,7 +37,7 @@ def print_summary(found: dict[str, Any]) -> None:
     forecasts = found["forecasts"]
     skipped = {name.replace("_", " "): count for name, count in forecasts["skipped"].items() if count}
     pairs = {
-        "rows": f"{shown(found['rows'])}, {shown(found['warmup'])} of them warm-up",
+        "rows": _rows(found),
         "forecasts": f"{shown(forecasts['all'])}: {shown({'scored': forecasts['scored'], **skipped})}",
         "seconds": {name: seconds.get(name) for name in ("total", "predict", "update")},
         "rows per second": found.get("rows_per_second"),
@@ -73,6 +73,18 @@ def print_summary(found: dict[str, Any]) -> None:
             say("warning", warning)
         else:
             print(f"note: {warning}")
+
+
+def _rows(found: dict[str, Any]) -> str:
+    """Rows of the run: those of warm-up, and those that are new where it went on from a checkpoint.
+
+    Example:
+        >>> _rows({"rows": 1_836, "warmup": 384, "new_rows": 336})
+        '1,836, 384 of them warm-up, 336 new since the checkpoint that this run went on from'
+    """
+    new = found["new_rows"]
+    more = "" if new == found["rows"] else f", {new:,} new since the checkpoint that this run went on from"
+    return f"{found['rows']:,}, {found['warmup']:,} of them warm-up{more}"
 
 
 def _learned(name: str, kind: str) -> str:

@@ -305,7 +305,7 @@ class Forecaster:
         if not (spec.known and spec.lags) or future is None or steps == spec.horizon:
             return []
         ahead = inputs_ahead(self.learner.windows, future, spec.horizon, spec.known)
-        lacking = np.isnan(ahead.values[ahead.named]).any(axis=(0, 2)).nonzero()[0]
+        lacking = np.flatnonzero(np.isnan(ahead.values[ahead.named]).any(axis=(0, 2)))
         if not len(lacking):
             return []
         return [

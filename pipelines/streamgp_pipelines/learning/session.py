@@ -106,6 +106,7 @@ class Session:
         offset: next unread row, behind the last full micro-batch.
         saved_rows: rows at the newest checkpoint; -1 before the first.
         saved_tail: rows behind them that the newest checkpoint holds too.
+        before: rows that the run had when this process began.
         fitted: in batch training: the model has said that more epochs would change nothing.
         survey: of the table when it was opened; None where a service goes on.
         newest: scored forecasts.
@@ -121,6 +122,7 @@ class Session:
     offset: Offset = field(default_factory=dict)
     saved_rows: int = -1
     saved_tail: int = 0
+    before: int = 0
     fitted: bool = False
     warnings: list[str] = field(default_factory=list)
     survey: Survey | None = None
@@ -350,6 +352,7 @@ def go_on(session: Session, saved: checkpoint.Saved) -> None:
             learner.load(saved.shards)
     session.saved_tail = 0 if tail.rows is None else tail.rows.num_rows
     learner.rows = session.saved_rows = saved.rows
+    session.before = saved.rows + session.saved_tail
     session.offset = cast(Offset, saved.manifest["offset"])
     session.fitted = bool(saved.manifest["fitted"])
 

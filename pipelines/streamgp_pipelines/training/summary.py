@@ -40,7 +40,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         run_id: of the tracker.
 
     Returns:
-        beside the scores and times: `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
+        beside the scores and times: `new_rows`, those of `rows` that were not in the checkpoint that the run went on
+        from, if it did; `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
         `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `naive_mae`, the
         error of repeating the last season (or value) in the rows after the warm-up, None where only a bound is known;
@@ -81,6 +82,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "target": list(learner.windows.spec.targets),
         "unit": unit_of(session.table, learner.windows.spec),
         "rows": learner.rows,
+        "new_rows": learner.rows - session.before,
         "warmup": learner.warmed,
         "forecasts": _forecasts(learner),
         "snapped": learner.windows.snapped,
