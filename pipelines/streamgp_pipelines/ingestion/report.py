@@ -106,7 +106,10 @@ class SourceReport:
 def understood(source: FileSource, chosen: Plan) -> dict[str, Json]:
     """How a source is read, in words: what was found out and what was given."""
     clock = chosen.clock
-    entry: dict[str, Json] = {"format": type(getattr(source, "inner", source)).__name__.lower()}
+    file: Any = source
+    while hasattr(file, "inner"):  # of some columns, of a long table, of times in two columns
+        file = file.inner
+    entry: dict[str, Json] = {"format": type(file).__name__.lower()}
     if isinstance(source, Joined):
         entry = {"format": source.format, **source.reads()}
     dialect = getattr(source, "dialect", None)

@@ -12,7 +12,7 @@ from streamgp.model_config import LARGEST_LAGS
 from streamgp.windows import calendar
 from streamgp.windows.windows import WindowSpec
 from streamgp_data.columns import matching
-from streamgp_data.reading.cells import unit_in
+from streamgp_data.reading.cells import bare_name
 from streamgp_data.table import SEQ, TableMeta
 from streamgp_pipelines.config import AUTO, DataConfig, TrainConfig
 from streamgp_pipelines.config.settings import split_names
@@ -174,22 +174,12 @@ def in_table(name: str, schema: pa.Schema, flag: str) -> str:
     names = [one for one in schema.names if one != SEQ]
     if name in names:
         return name
-    fitting = [one for one in names if without_unit(one) == name]
+    fitting = [one for one in names if bare_name(one) == name]
     if len(fitting) == 1:
         return fitting[0]
     near = fitting or get_close_matches(name, names, n=1)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(names)}"
     raise UsageError(f"{flag}: the table has no column {name!r}", hint=hint)
-
-
-def without_unit(name: str) -> str:
-    """A column's name without the unit in brackets that it ends with.
-
-    Example:
-        >>> without_unit("flow [m3/h]"), without_unit("flow")
-        ('flow', 'flow')
-    """
-    return name if unit_in(name) is None else name[: name.rindex("[")].rstrip()
 
 
 def _expand(
