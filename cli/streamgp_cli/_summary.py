@@ -10,6 +10,9 @@ from streamgp.forecasting.metrics import Place
 from streamgp_cli._log import say, structured
 from streamgp_cli._output import print_pairs, print_table, shown
 
+WORST = 10
+"""Series whose errors are printed."""
+
 
 def print_summary(found: dict[str, Any]) -> None:
     """The scores, the bands, the steps ahead, and where everything is."""
@@ -30,6 +33,7 @@ def print_summary(found: dict[str, Any]) -> None:
         ]
         print_table(columns, rows)
         _print_targets(found.get("targets") or {}, list(levels)[-1:])
+        _print_series(found.get("by_series") or {})
         _print_steps(found.get("steps") or [], metrics.shown(Place.STEPS), list(levels)[-1:])
     if simulated := found.get("simulation"):
         _print_steps(simulated["steps"], ("rmse", "raw_rmse", "persistence_rmse"), list(levels)[-1:], "step simulated")
@@ -157,6 +161,24 @@ def _print_targets(targets: dict[str, dict[str, Any]], levels: list[str]) -> Non
         for name, own in targets.items()
     ]
     print_table(["target", *map(metrics.title, scores), *bands], rows)
+
+
+def _print_series(by_series: dict[str, dict[str, Any]]) -> None:
+    """Errors of the series that are worst beside the naive forecast or, where it is not known, have the largest."""
+    rows = [
+        [name if one is own else f"{name}, {target}", *(one[key] for key in ("scored", "mae", "naive_mae", "ratio"))]
+        for name, own in by_series.items()
+        for target, one in ({"": own} if "mae" in own else own).items()
+    ]
+    rows = [row for row in rows if row[2] is not None]
+    rows.sort(key=lambda row: (-1.0 if row[4] is None else row[4], row[2]), reverse=True)
+    if not rows:
+        return
+    first = "series" if len(rows) <= WORST else f"worst {WORST} of {len(rows):,} (all: --json)"
+    print_table(
+        [first, "forecasts", "MAE", "naive MAE", "MAE / naive"],
+        [[row[0], shown(row[1]), *row[2:]] for row in rows[:WORST]],
+    )
 
 
 def _print_steps(

@@ -43,7 +43,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         beside the scores and times: `new_rows`, those of `rows` that were not in the checkpoint that the run went on
         from, if it did; `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
-        `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `naive_mae`, the
+        `coverage_by`, coverage in parts (`Scores.breakdown`); `by_series`, errors of each series (`Scores.by_series`);
+        `mase_scale`, what MASE divides by; `naive_mae`, the
         error of repeating the last season (or value) in the rows after the warm-up, None where only a bound is known;
         `batch`, rows of a micro-batch; `snapped`, rows off the grid of --every by no more than the --tolerance;
         `late`, rows that were left out because they came behind a newer one, `late_used`, those that --late use took;
