@@ -67,7 +67,9 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     warnings += _worse_than_naive(scores["mae"], naive)
     warnings += _outliers(learner, Moments.of(session.table.meta))
     if learner.windows.late:
-        warnings.append(f"{learner.windows.late} rows were not learned: {_why_late(learner.windows, session.table)}")
+        newest = Moments.of(session.table.meta).say(int(learner.windows.newest().ds.max()))
+        why = _why_late(learner.windows, session.table)
+        warnings.append(f"{learner.windows.late} rows were not learned: {why}. The newest row is of {newest}")
     if versions := session.table.versions_since(int(session.offset.get(KNOWN, session.table.rows))):
         warnings.append(
             f"{versions} rows with other values for times that the table had came after this run began. Where the row "
