@@ -16,13 +16,14 @@ import pyarrow as pa
 from streamgp.base import Json
 from streamgp.errors import DataError
 from streamgp_data.instants import COMPACT, MISSING, periods_of, serial_years
-from streamgp_data.reading.cells import said
+from streamgp_data.reading.cells import NULLS, said
 from streamgp_data.reading.files import FileSource
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.ingestion.chunk import Sorted
 from streamgp_pipelines.ingestion.naming import MOST, naming
 from streamgp_pipelines.ingestion.plan import Plan
+from streamgp_pipelines.ingestion.units import is_number
 from streamgp_pipelines.pace import Pace
 
 if TYPE_CHECKING:
@@ -193,7 +194,24 @@ def doubts(source: FileSource, chosen: Plan) -> list[str]:
         field.name: field.type for field in chosen.schema if field.name not in (chosen.meta.time, chosen.meta.series)
     }
     read = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_floating(kind)]
-    return [source.doubts[name] for name in read if name in source.doubts]
+    return [source.doubts[name] for name in read if name in source.doubts] + _missing(source, chosen)
+
+
+def _missing(source: FileSource, chosen: Plan) -> list[str]:
+    """Which words among the first numbers of a text file are read as missing values."""
+    found: Counter[tuple[str, str]] = Counter()
+    for name in source.names if hasattr(source, "dialect") else ():
+        cells = source.sample.column(name)
+        if is_number(chosen.schema.field(name).type) and pa.types.is_string(cells.type):
+            words = (cell.strip() for cell in cells.to_pylist() if cell)
+            found.update((name, word) for word in words if word in _WORDS)
+    if not found:
+        return []
+    named = ", ".join(f"{word!r} of {name!r} ({count:,})" for (name, word), count in found.most_common(5))
+    more = " and others" if len(found) > 5 else ""
+    return [
+        f"{source.uri}: in its first {source.sample.num_rows:,} rows these are read as missing values: {named}{more}"
+    ]
 
 
 def epochs(source: FileSource, chosen: Plan) -> list[str]:
@@ -272,6 +290,7 @@ def serials(source: FileSource, chosen: Plan) -> list[str]:
     ]
 
 
+_WORDS = frozenset(NULLS) - {"", "NaN", "nan"}
 _EPOCHS = {"epoch-s": "seconds", "epoch-ms": "milliseconds", "epoch-us": "microseconds", "epoch-ns": "nanoseconds"}
 
 
