@@ -12,6 +12,8 @@ from streamgp_cli._output import print_pairs, print_table, shown
 
 _NAMED = 8
 """Columns that are named in a line, at most."""
+WORST = 10
+"""Series whose errors are printed."""
 
 
 def print_summary(found: dict[str, Any]) -> None:
@@ -33,6 +35,7 @@ def print_summary(found: dict[str, Any]) -> None:
         ]
         print_table(columns, rows)
         _print_targets(found.get("targets") or {}, list(levels)[-1:])
+        _print_series(found.get("by_series") or {})
         _print_steps(found.get("steps") or [], metrics.shown(Place.STEPS), list(levels)[-1:])
     if simulated := found.get("simulation"):
         _print_steps(simulated["steps"], ("rmse", "raw_rmse", "persistence_rmse"), list(levels)[-1:], "step simulated")
@@ -40,7 +43,7 @@ def print_summary(found: dict[str, Any]) -> None:
     forecasts = found["forecasts"]
     skipped = {name.replace("_", " "): count for name, count in forecasts["skipped"].items() if count}
     pairs = {
-        "rows": f"{shown(found['rows'])}, {shown(found['warmup'])} of them warm-up",
+        "rows": _rows(found),
         "forecasts": f"{shown(forecasts['all'])}: {shown({'scored': forecasts['scored'], **skipped})}",
         "seconds": {name: seconds.get(name) for name in ("total", "predict", "update")},
         "rows per second": found.get("rows_per_second"),
@@ -79,6 +82,18 @@ def print_summary(found: dict[str, Any]) -> None:
             say("warning", warning)
         else:
             print(f"note: {warning}")
+
+
+def _rows(found: dict[str, Any]) -> str:
+    """Rows of the run: those of warm-up, and those that are new where it went on from a checkpoint.
+
+    Example:
+        >>> _rows({"rows": 1_836, "warmup": 384, "new_rows": 336})
+        '1,836, 384 of them warm-up, 336 new since the checkpoint that this run went on from'
+    """
+    new = found["new_rows"]
+    more = "" if new == found["rows"] else f", {new:,} new since the checkpoint that this run went on from"
+    return f"{found['rows']:,}, {found['warmup']:,} of them warm-up{more}"
 
 
 def _learned(name: str, kind: str) -> str:
@@ -151,6 +166,24 @@ def _print_targets(targets: dict[str, dict[str, Any]], levels: list[str]) -> Non
         for name, own in targets.items()
     ]
     print_table(["target", *map(metrics.title, scores), *bands], rows)
+
+
+def _print_series(by_series: dict[str, dict[str, Any]]) -> None:
+    """Errors of the series that are worst beside the naive forecast or, where it is not known, have the largest."""
+    rows = [
+        [name if one is own else f"{name}, {target}", *(one[key] for key in ("scored", "mae", "naive_mae", "ratio"))]
+        for name, own in by_series.items()
+        for target, one in ({"": own} if "mae" in own else own).items()
+    ]
+    rows = [row for row in rows if row[2] is not None]
+    rows.sort(key=lambda row: (-1.0 if row[4] is None else row[4], row[2]), reverse=True)
+    if not rows:
+        return
+    first = "series" if len(rows) <= WORST else f"worst {WORST} of {len(rows):,} (all: --json)"
+    print_table(
+        [first, "forecasts", "MAE", "naive MAE", "MAE / naive"],
+        [[row[0], shown(row[1]), *row[2:]] for row in rows[:WORST]],
+    )
 
 
 def _print_steps(

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,22 @@ from streamgp_data.meaning import TableMeta
 from streamgp_data.versions import REVISES
 
 LATE = "_late"
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """The column of a name or, where none is called so, those that a pattern such as "zone_*" fits, in their order.
+    Brackets that fit nothing as a choice of letters are those around a unit.
+
+    Example:
+        >>> there = ["zone_1 [kW]", "zone_2 [kW]", "zone_k"]
+        >>> matching("zone_1 [kW]", there), matching("zone_* [kW]", there), matching("zone_[jk]", there)
+        (['zone_1 [kW]'], ['zone_1 [kW]', 'zone_2 [kW]'], ['zone_k'])
+    """
+    there = list(names)
+    if pattern in there:
+        return [pattern]
+    found = [name for name in there if fnmatchcase(name, pattern)]
+    return found or [name for name in there if fnmatchcase(name, pattern.replace("[", "[[]"))]
 
 
 def hidden(meta: TableMeta) -> tuple[str, ...]:

@@ -33,11 +33,14 @@ from streamgp_pipelines.learning.checkpointing import held, passed_over
 from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
 from streamgp_pipelines.learning.session import check_table
 from streamgp_pipelines.learning.tail import Tail
+from streamgp_pipelines.moments import Moments
 
 SMALL_DISK = 1 << 30
 """Free bytes below which a disk is nearly full."""
 AHEAD = 86_400.0
 """Seconds that the newest row may be ahead of this machine's clock."""
+LEFT = 10
+"""Rows that are all older than one before them, from which on that one is in doubt."""
 MANY = 0.01
 """Share of the rows in quarantine from which on it is worth a look."""
 
@@ -123,6 +126,7 @@ def _damaged(table: Table) -> Iterator[Finding]:
 def _rows(table: Table, now: float) -> Iterator[Finding]:
     """Whether all rows can be read, and whether their times are as they should be."""
     meta, late, newest = table.meta, 0, np.iinfo(np.int64).min
+    last, since, behind = (newest, newest), 0, 0  # the newest time with that before it; rows after it; those older
     columns = () if meta.time is None else (meta.time,)
     try:
         for chunk in table.read({}, columns):
@@ -130,7 +134,12 @@ def _rows(table: Table, now: float) -> Iterator[Finding]:
                 continue
             times = chunk.rows.column(meta.time).cast(pa.int64()).to_numpy()
             before = np.maximum.accumulate(np.append(newest, times))
-            late, newest = late + int((times < before[:-1]).sum()), int(before[-1])
+            counted, rising = (times < before[:-1]).sum(), np.flatnonzero(times > before[:-1])
+            if len(rising):
+                last, since, behind = (int(before[rising[-1]]), int(before[-1])), 0, 0
+                times, before = times[rising[-1] + 1 :], before[rising[-1] + 1 :]
+            late, newest = late + int(counted), int(before[-1])
+            since, behind = since + len(times), behind + int((times < newest).sum())
     except StreamgpError as error:
         yield _fault(table.path, "rows", error)
         return
@@ -142,6 +151,11 @@ def _rows(table: Table, now: float) -> Iterator[Finding]:
         takes = "train --fresh --online --late use takes them; or " if meta.every_ns is not None else ""
         hint = f"{takes}ingest into a new table with --lateness, or with --sort where the sources are complete"
         yield Finding(table.path, "order", "note", f"training leaves out {late:,} rows behind a newer one", hint)
+    if meta.clock and meta.series is None and since == behind >= LEFT and last[0] > np.iinfo(np.int64).min:
+        newer, before_it = (Moments.of(meta).say(1000 * value) for value in reversed(last))
+        what = f"all {since:,} rows after that of {newer}, which followed {before_it}, are older, and are not learned"
+        hint = "if its clock was wrong, ingest the sources without that row into a new table"
+        yield Finding(table.path, "leap", "fault", what, hint)
     ahead = newest * 1e-6 - now
     if meta.clock and meta.time is not None and meta.time_format not in ELAPSED and table.rows and ahead > AHEAD:
         hint = "ingest into a new table with --max-ahead 1d; is the clock of this machine right?"

@@ -248,6 +248,8 @@ class Forecaster(Shown):
         out = self._arrivals.release(fresh, self._names()) if fresh.num_rows else None
         if out is not None:
             self._advance(pa.Table.from_batches([out]))
+        elif rows.num_rows and not fresh.num_rows:
+            self._note("no row of a frame was new: all had times that were given before")
         self._told(self._noted())
 
     @checked
@@ -281,6 +283,9 @@ class Forecaster(Shown):
         """
         fresh = self._anew()
         fresh._read(df, sort=True)
+        if not fresh.rows:
+            fresh._note("the frame has no row: nothing was learned")
+            fresh._told(fresh._noted())
         vars(self).update(vars(fresh))
         return self
 
@@ -747,6 +752,10 @@ class Forecaster(Shown):
         """The rows behind the last full micro-batch, those that wait among them."""
         parts = [part for part in (self._tail, self._arrivals.held()) if part is not None]
         return together(parts) if parts else None
+
+    def _note(self, text: str) -> None:
+        if text not in self._warnings:
+            self._warnings.append(text)
 
     def _noted(self) -> list[str]:
         model, windows, counts = self._ready().model, self._ready().windows, self._ready().counts

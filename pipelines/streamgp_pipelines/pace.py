@@ -10,12 +10,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgp_data.table import TableMeta
+from streamgp_pipelines.numbers import spoken
 
 _CAP = 1 << 16
 """Distinct intervals that are counted; beyond them the commonest so far are kept."""
 
 _GAP = 1.5
 """Intervals from which on a row counts as missing."""
+
+_HOLE = 24
+"""Usual intervals that are a hole where intervals are not all alike."""
 
 
 class Pace:
@@ -54,8 +58,8 @@ class Pace:
             encoded = series.dictionary_encode()
             local = [self.series.setdefault(name, len(self.series)) for name in encoded.dictionary.to_pylist()]
             codes = np.array(local, np.int64)[encoded.indices.to_numpy()]
-        order = np.argsort(codes, kind="stable")
-        times, codes = times[order], codes[order]
+            order = np.argsort(codes, kind="stable")
+            times, codes = times[order], codes[order]
         starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
         ends = np.append(starts[1:], len(codes)) - 1
         before = np.roll(times, 1)
@@ -66,9 +70,7 @@ class Pace:
         self._newest.update(zip(codes[ends].tolist(), times[ends].tolist(), strict=True))
         steps, codes = (times - before)[known], codes[known]
         self.backwards += int((steps < 0).sum())
-        pairs = np.stack([codes, steps])[:, steps >= 0]
-        (codes, steps), counts = np.unique(pairs, axis=1, return_counts=True)
-        self._counts.update(dict(zip(zip(codes.tolist(), steps.tolist(), strict=True), counts.tolist(), strict=True)))
+        self._counts.update(_counted(codes[steps >= 0], steps[steps >= 0]))
         if len(self._counts) > _CAP:
             self._counts = Counter(dict(self._counts.most_common(_CAP // 2)))
 
@@ -96,6 +98,64 @@ class Pace:
             near += sum(n for interval, n in counts.items() if abs(interval - usual) <= usual / 2)
         return near > 0 and near >= share * sum(self._counts.values())
 
+    def missing(self) -> tuple[int, int, int] | None:
+        """The interval of a regular clock with holes, their number, and the rows that are missing in them. None where
+        there is no hole, rows are out of order, or intervals are not multiples of one that nine in ten of them are.
+
+        Example:
+            >>> pace = Pace()
+            >>> pace.add(np.array([*range(0, 200, 10), *range(230, 300, 10)]), None)
+            >>> pace.missing()
+            (10, 1, 3)
+        """
+        counts = Counter({interval: count for interval, count in self._intervals().items() if interval > 0})
+        usual = _median(counts)
+        if self.backwards or usual is None or counts[usual] < 0.9 * counts.total():
+            return None
+        if any(interval % usual for interval in counts):
+            return None
+        holes = counts.total() - counts[usual]
+        lost = sum((interval // usual - 1) * count for interval, count in counts.items())
+        return (usual, holes, lost) if holes else None
+
+    def notes(self, meta: TableMeta) -> list[str]:
+        """What to know of the interval that a table declares, or does not, beside those of its rows.
+
+        Example:
+            >>> pace = Pace()
+            >>> pace.add(np.array([*range(0, 200, 10), *range(230, 300, 10)]) * 1_000_000, None)
+            >>> pace.notes(TableMeta("t"))[0].partition(":")[0]
+            'rows are 10s apart, but for 1 hole where 3 rows are missing'
+            >>> pace.notes(TableMeta("t", every_ns=10**10)), pace.notes(TableMeta("t", every_ns=10**9))[0][:49]
+            ([], 'rows are 10s apart, and the table says --every 1s')
+        """
+        usual = self.median()
+        if not meta.clock or not usual:
+            return []
+        if meta.every_ns is not None:
+            if 1000 * usual < _GAP * meta.every_ns:
+                return []
+            own, said = spoken(usual * 1e-6), spoken(meta.every_ns * 1e-9)
+            return [
+                f"rows are {own} apart, and the table says --every {said}: at most steps there is no row; if {own} is "
+                f"right, ingest into a new table with --every {own}"
+            ]
+        if (found := self.missing()) is not None:
+            own, holes, lost = spoken(found[0] * 1e-6), f"{found[1]:,} hole{'s'[: found[1] > 1]}", found[2]
+            missing = f"{lost:,} row{'s are' if lost > 1 else ' is'} missing"
+            return [
+                f"rows are {own} apart, but for {holes} where {missing}: windows count rows, and cross them; "
+                f"streamgp ingest with --every {own} makes them gaps, also of this table"
+            ]
+        longest = self.longest()
+        if not self.regular() or longest < _HOLE * usual:
+            return []
+        own = spoken(usual * 1e-6)
+        return [
+            f"rows are {own} apart, and once {spoken(longest * 1e-6)}: windows count rows, and cross this hole; "
+            f"streamgp ingest with --every {own} makes it a gap, also of this table"
+        ]
+
     def snapped(self, meta: TableMeta) -> int | None:
         """Intervals that the tolerance rounds; the clock counts microseconds."""
         if meta.every_ns is None or meta.tolerance_ns is None:
@@ -117,6 +177,16 @@ class Pace:
         for (code, interval), count in self._counts.items():
             found.setdefault(code, Counter())[interval] += count
         return list(found.values())
+
+
+def _counted(codes: NDArray[np.int64], steps: NDArray[np.int64]) -> dict[tuple[int, int], int]:
+    """How often each pair of a code and an interval, (N,) both, is there."""
+    each = pa.array(steps).dictionary_encode()
+    values: NDArray[np.int64] = each.dictionary.to_numpy()
+    pairs = pa.array(codes * len(values) + each.indices.to_numpy()).value_counts()
+    found, counts = pairs.field(0).to_numpy(), pairs.field(1).to_pylist()
+    named = zip((found // max(len(values), 1)).tolist(), values[found % max(len(values), 1)].tolist(), strict=True)
+    return dict(sorted(zip(named, counts, strict=True)))
 
 
 def _median(counts: Counter[int]) -> int | None:

@@ -39,7 +39,7 @@ from streamgp.state import Arrays, Declared, Value, Whole
 _ORDER = (Kind.POINT, Kind.QUANTILES, Kind.BAND)
 """Of the sums that are kept."""
 _SUMS = ("sums", "before", "phases", "blocks", "past", "past_before")
-_BY_SERIES = ("naive", "own", "own_before", "series")
+_BY_SERIES = ("naive", "own", "own_before", "series", "past_own")
 PHASES = 6
 """Blocks of a cycle whose coverage is counted."""
 BLOCKS = 80
@@ -101,10 +101,11 @@ class Scores(Declared):
         self._span = 1  # rows of the stream in a block
         self._past = np.zeros(2)  # sum and count of |y[t] − y[t−S]|
         self._past_before = np.zeros(2)  # at the last lap
+        self._past_own = np.zeros((0, 2, shape.outputs))  # (S, 2, O) the same
         self._largest = Largest(shape.outputs, shape.horizon)
 
     def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
-        for name in ("naive", "blocks", "phases", "series"):
+        for name in ("naive", "blocks", "phases", "series", "past_own"):
             if bool(tensors[name].isnan().any()):
                 raise ValueError(f"{name} has counts that are no numbers")
 
@@ -127,11 +128,15 @@ class Scores(Declared):
         self._naive = _room(self._naive, code)
         np.add.at(self._naive, code, np.stack([np.where(known, change, 0.0), known], 1))
 
-    def follow(self, y: Tensor, seasonal: Tensor) -> None:
-        """Take rows (R, O) into the error of the naive forecast, overall and since the last lap."""
+    def follow(self, y: Tensor, seasonal: Tensor, series: Tensor | None = None) -> None:
+        """Take rows (R, O) of series (R,) into the error of the naive forecast: of all, a lap, and each series."""
         change = (y - seasonal).abs().numpy()
         if self.shape.lags and not self.binary:
-            self._past += np.nansum(change), np.count_nonzero(~np.isnan(change))
+            known = ~np.isnan(change)
+            self._past += np.nansum(change), np.count_nonzero(known)
+            code = np.zeros(len(y), np.int64) if series is None else series.numpy()
+            self._past_own = _room(self._past_own, code)
+            np.add.at(self._past_own, code, np.stack([np.where(known, change, 0.0), known], 1))
 
     def add(self, due: Due) -> None:
         """Score forecasts."""
@@ -190,7 +195,7 @@ class Scores(Declared):
         for name in ("sums", "phases", "past"):
             setattr(self, f"_{name}", sum((getattr(part, f"_{name}") for part, _, _ in parts), np.zeros(())))
         series = max((int(codes.max(initial=-1)) for _, codes, _ in parts), default=-1) + 1
-        for name in ("naive", "own", "series"):
+        for name in ("naive", "own", "series", "past_own"):
             old = getattr(self, f"_{name}")
             total = np.zeros((series, *old.shape[1:]))
             for part, codes, _ in parts:
@@ -241,6 +246,37 @@ class Scores(Declared):
                 names[code] if code < len(names) else str(code): self._part(self._series[code])
                 for code in codes.tolist()
             }
+        return found
+
+    def by_series(self, names: Sequence[str] = ()) -> dict[str, Json]:
+        """The error of the point forecast in each of several series; {} of one, and of outcomes.
+
+        Args:
+            names: of the series, by code.
+
+        Returns:
+            by name: scored, mae, naive_mae (`past_naive_mae` of these rows; None where the horizon is longer than a
+            season or no row has a season before), and ratio, the first divided by the second. Of several targets each
+            has these by its name.
+        """
+        if len(self._own) < 2 or self.binary:
+            return {}
+        outputs, horizon = self.shape.outputs, self.shape.horizon
+        sums = self._own.reshape(-1, 2, outputs, horizon).sum(3)
+        past = np.zeros((max(len(sums), len(self._past_own)), 2, outputs))
+        past[: len(self._past_own)] = self._past_own
+        exact = horizon <= self.shape.season
+        found: dict[str, Json] = {}
+        for code in np.flatnonzero(sums[:, 0].any(1)).tolist():
+            parts: dict[str, Json] = {}
+            for at, target in enumerate(self.shape.targets):
+                (rows, total), (change, count) = sums[code, :, at].tolist(), past[code, :, at].tolist()
+                mae = total / rows if rows else None
+                naive = change / count if count and exact else None
+                ratio = mae / naive if mae is not None and naive else None
+                parts[target] = {"scored": int(rows), "mae": mae, "naive_mae": naive, "ratio": ratio}
+            name = names[code] if code < len(names) else str(code)
+            found[name] = parts if outputs > 1 else parts[self.shape.targets[0]]
         return found
 
     def _part(self, counts: NDArray[np.float64]) -> dict[str, Json]:

@@ -209,10 +209,11 @@ class KernelInputs(Declared, nn.Module):
         self.register_buffer("columns", columns, persistent=False)
         names = (*shape.past[:channels], *shape.future)
         for pattern in jumps:
-            if not any(fnmatchcase(name, pattern) for name in names):
+            if pattern not in names and not any(fnmatchcase(name, pattern) for name in names):
                 hint = f"choose among: {', '.join(dict.fromkeys(names))}"
                 raise UsageError(f"no input is called {pattern}, of jumps", hint=hint)
-        turning = [g for g, name in enumerate(names) if any(fnmatchcase(name, pattern) for pattern in jumps)]
+        fits = {name: name in jumps or any(fnmatchcase(name, pattern) for pattern in jumps) for name in names}
+        turning = [g for g, name in enumerate(names) if fits[name]]
         self.turning = torch.tensor(turning, dtype=torch.int64)
         places = torch.isin(groups, self.turning).nonzero()[:, 0]
         self.places: Tensor

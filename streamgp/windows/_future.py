@@ -29,7 +29,9 @@ class Newest(NamedTuple):
     every: Ints
 
 
-def known_ahead(spec: WindowSpec, future: pa.Table, names: Names, newest: Newest) -> tuple[Floats, Bools]:
+def known_ahead(
+    spec: WindowSpec, future: pa.Table, names: Names, newest: Newest, needed: int | None = None
+) -> tuple[Floats, Bools]:
     """The known inputs at the H steps behind each series' newest row.
 
     Args:
@@ -37,6 +39,8 @@ def known_ahead(spec: WindowSpec, future: pa.Table, names: Names, newest: Newest
         future: rows with the series, time and known columns; see `values_ahead`.
         names: of the series.
         newest: row of each series.
+        needed: steps that the future must have; H when left out. A value that is missing beyond is that of the step
+            before.
 
     Returns:
         (S, H, K) values, and (S,) which series `future` names.
@@ -46,13 +50,16 @@ def known_ahead(spec: WindowSpec, future: pa.Table, names: Names, newest: Newest
         DataError: a series is unknown, a step or value is missing, or a step is there twice.
     """
     out, named = values_ahead(spec, future, names, newest, spec.known, spec.horizon)
-    missing = np.argwhere(named[:, None, None] & np.isnan(out))
+    needed = spec.horizon if needed is None else needed
+    missing = np.argwhere(named[:, None, None] & np.isnan(out[:, :needed]))
     if len(missing):
         at, behind, channel = (int(index) for index in missing[0])
         raise DataError(
             f"the future of series {names.all[at]!r} lacks {spec.known[channel]!r} {behind + 1} steps ahead",
-            hint=f"--future must hold the {spec.horizon} steps that come after the newest row seen",
+            hint=f"--future must hold the {needed} steps that come after the newest row seen",
         )
+    for step in range(needed, spec.horizon):
+        out[:, step] = np.where(np.isnan(out[:, step]), out[:, step - 1], out[:, step])
     return out, named
 
 

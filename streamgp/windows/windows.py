@@ -185,7 +185,7 @@ class Windows:
         nothing = self._ask(_Current(*(part[:0] for part in current)), timeline)
         return nothing, self._with_truths(current, self._answer(current, timeline))
 
-    def ask_last(self, future: pa.Table | None = None) -> Asks:
+    def ask_last(self, future: pa.Table | None = None, needed: int | None = None) -> Asks:
         """A question at the newest row of every series, for a forecast.
 
         A series whose newest row leaves a gap in its window is left out. Without lags, a question for every row of
@@ -194,6 +194,7 @@ class Windows:
         Args:
             future: known inputs at the H steps behind the newest row (series, time and known columns); series that
                 it does not name are left out.
+            needed: steps that `future` must have; H when left out. Values beyond that it lacks are those before.
 
         Raises:
             UsageError: known inputs are wanted and `future` is None.
@@ -214,7 +215,7 @@ class Windows:
         code = np.arange(len(step))
         if spec.known:
             assert future is not None
-            known, named = known_ahead(spec, future, self._names, self.newest())
+            known, named = known_ahead(spec, future, self._names, self.newest(), needed)
             code, known = code[named], known[named]
         place = np.full(len(code), -1, np.int64)
         rows = _Current(code, step[code], ds[code], place + self.rows, place, place)

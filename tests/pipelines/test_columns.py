@@ -65,6 +65,15 @@ def test_patterns_take_numbers_in_table_order() -> None:
     assert spec(inputs="[ch]o*").inputs == ("holiday", "count")
 
 
+def test_brackets_of_a_unit_are_no_pattern() -> None:
+    schema = SCHEMA.append(pa.field("t [°C]", pa.float64())).append(pa.field("u [°C]", pa.float64()))
+    assert spec(known="t [°C]", schema=schema).known == ("t [°C]",)
+    assert spec(inputs="u [°C],t [°C]", schema=schema).inputs == ("u [°C]", "t [°C]")
+    assert spec(inputs="? [°C]", schema=schema).inputs == ("t [°C]", "u [°C]")
+    letters = schema.append(pa.field("t C", pa.float64()))
+    assert spec(inputs="t [°C]", schema=letters).inputs == ("t [°C]",)  # the name before the pattern
+
+
 def test_known_inputs_are_inputs() -> None:
     found = spec(inputs="*", known="holiday,count")
     assert found.inputs == ("temp_in", "temp_out", "holiday", "count") and found.known == ("holiday", "count")

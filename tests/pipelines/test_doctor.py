@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.doctor import Finding, doctor
 from tests.pipelines.ingesting import take
 from tests.pipelines.worlds import append, frame_of, make_table, run
+from tests.words import names
 
 OLD = 7200
 
@@ -93,6 +95,17 @@ def test_what_killed_writers_left_is_deleted_and_nothing_else(table: Table) -> N
     assert findings(table=table.path, mend=True)["left over"].state == "mended"
     assert not any(path.exists() for path in left) and young.exists() and foreign.exists()
     assert findings(table=table.path)["left over"].state == "ok"
+
+
+def test_a_leap_of_the_clock_that_makes_all_rows_late(tmp_path: Path) -> None:
+    hours = [*range(50), 700, *range(50, 80)]
+    frame = pl.DataFrame({"ds": [datetime(2024, 1, 1) + timedelta(hours=hour) for hour in hours], "y": [1.0] * 81})
+    table = make_table(tmp_path / "t", frame.rename({"ds": "t"}), cuts=[20, 51, 60])
+    found = findings(table=table.path)
+    assert names(found["leap"].about, "30 2024-01-30 2024-01-03") and found["leap"].state == "fault"
+    some = [*range(50), 52, *range(50, 52), *range(53, 80)]
+    frame = frame[:80].with_columns(ds=pl.Series([datetime(2024, 1, 1) + timedelta(hours=hour) for hour in some]))
+    assert "leap" not in findings(table=make_table(tmp_path / "u", frame.rename({"ds": "t"})).path)
 
 
 def test_times_that_harm(tmp_path: Path) -> None:

@@ -144,6 +144,21 @@ def test_a_future_in_any_form_is_the_same(known: Path, tmp_path: Path, form: str
     assert (other["linear"] != found["linear"]).all()
 
 
+def test_a_shorter_forecast_needs_a_shorter_future(known: Path, tmp_path: Path) -> None:
+    short, path = future_of(known, 2), tmp_path / "future.parquet"
+    short.write_parquet(path)
+    found = ask(known / "c", future=path, horizon=2)
+    assert found.frame.height == 2 and any(names(note, "k 3 2") for note in found.warnings)
+    held = pl.concat([short, future_of(known)[2:].with_columns(k=short["k"][-1])])
+    whole = load(known / "c").forecast(2, future=held.to_arrow())
+    assert_frame_equal(found.frame, whole.frame, check_exact=True)
+    assert not whole.warnings
+    with pytest.raises(DataError, match=naming("k 3")):
+        ask(known / "c", future=path)
+    with pytest.raises(DataError, match=naming("k 2")):
+        load(known / "c").forecast(2, future=short[:1].to_arrow())
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -48,6 +48,17 @@ def test_a_fit_that_fails_changes_nothing() -> None:
     assert_frame_equal(fitted.predict(), before)
 
 
+def test_a_frame_of_which_nothing_is_learned_is_told() -> None:
+    data = frame_of(320)
+    with pytest.warns(streamgp.StreamgpWarning, match="no row"):
+        assert forecaster().fit(data[:0]).rows == 0
+    fitted = forecaster().fit(data[:300])
+    assert not any("no row" in one for one in fitted.warnings)
+    with pytest.warns(streamgp.StreamgpWarning, match="no row .* new"):
+        assert fitted.update(data[200:300]).rows == 300
+    assert fitted.learn(data[250:320]).rows == 320 and sum("no row" in one for one in fitted.warnings) == 1
+
+
 @pytest.mark.parametrize("times", [True, False])
 def test_the_rows_of_a_panel_may_stand_series_by_series(times: bool) -> None:
     """As Nixtla has them; `learn` takes the order of the frame."""

@@ -53,6 +53,14 @@ def test_a_wide_table_is_stored_as_polars_unpivots_it(tmp_path: Path, suffix: st
     assert take(tmp_path / "table", source, melt="zone_*")["added"] == 0
 
 
+@pytest.mark.parametrize("melt", ["zone_a [kW],zone_b [kW]", "zone_* [kW]"])
+def test_columns_with_a_unit_in_their_name_are_melted(tmp_path: Path, melt: str) -> None:
+    source = tmp_path / "wide.csv"
+    source.write_text(text_of(WIDE.rename({"zone_a": "zone_a [kW]", "zone_b": "zone_b [kW]"})))
+    assert take(tmp_path / "table", source, melt=melt)["added"] == 2 * COUNT
+    assert set(rows(tmp_path / "table")["unique_id"]) == {"zone_a [kW]", "zone_b [kW]"}
+
+
 @pytest.mark.parametrize("name", ["ds", "moment"])
 def test_a_pattern_leaves_the_time_out(tmp_path: Path, name: str) -> None:
     source = tmp_path / "wide.csv"

@@ -20,6 +20,7 @@ from streamgp_pipelines.learning.columns import window_spec
 from tests.live.feeds import Memory
 from tests.live.feeds import take as listen
 from tests.pipelines.ingesting import rows, take, write
+from tests.words import names
 
 UNITS = {
     "decimal commas": ("p\n3,41 kW\n2,52 kW\n12,52 kW\n", [3.41, 2.52, 12.52]),
@@ -242,3 +243,11 @@ def test_digits_that_float64_has_not_are_put_aside(form: str, tmp_path: Path) ->
     summary = take(tmp_path / "t", write(tmp_path / f"b.{form}", text))
     assert rows(tmp_path / "t")["y"].to_list()[2:] == [9007199254740994.0, 1e20, 0.12345678901234568]
     assert summary["quarantined"] == {"unparsable": 1}
+
+
+def test_words_that_are_read_as_missing_are_told(tmp_path: Path) -> None:
+    days = [f"2024-01-{day:02},{cell},{note}" for day, cell, note in [(1, "1.5", "n/a"), (2, "n/a", "x"), (3, "", "y")]]
+    source = write(tmp_path / "a.csv", "\n".join(["ds,load,note", *days, "2024-01-04,NaN,z", ""]))
+    told = [hint for hint in take(tmp_path / "t", source)["hints"] if "n/a" in hint]
+    assert len(told) == 1 and names(told[0], "a.csv 'load' 1") and "NaN" not in told[0]
+    assert rows(tmp_path / "t")["load"].to_list() == [1.5, None, None, None]

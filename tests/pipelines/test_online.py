@@ -336,6 +336,15 @@ def test_a_run_warns_of_series_that_follow_one_another(tmp_path: Path) -> None:
     assert names(why, "300") and "--lateness" in why and "--sort" not in why
 
 
+def test_a_run_that_goes_on_says_how_many_rows_are_new(tmp_path: Path) -> None:
+    data = frame_of(700)
+    table = make_table(tmp_path / "t", data[:600])
+    counts = [run(table, tmp_path / "c", max_rows=500)["new_rows"], run(table, tmp_path / "c")["new_rows"]]
+    append(table, data[600:])
+    counts += [run(tmp_path / "t", tmp_path / "c")["new_rows"] for _ in range(2)]
+    assert counts == [500, 100, 100, 0]
+
+
 def test_a_run_warns_of_what_was_not_learned_also_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,7 +144,17 @@ def run(table: Path | Table, home: Path, tracker: Tracker | None = None, **optio
     return found
 
 
-TIMES = ("run_id", "seconds", "rows_per_second", "update_ms", "peak_mb", "checkpoint", "offset", "table_version")
+TIMES = (
+    "run_id",
+    "new_rows",
+    "seconds",
+    "rows_per_second",
+    "update_ms",
+    "peak_mb",
+    "checkpoint",
+    "offset",
+    "table_version",
+)
 """Entries of a summary that are not about the numbers of the stream."""
 
 

@@ -52,7 +52,7 @@ def test_rows_are_learned_and_forecast_from(home: Path) -> None:
     with client_of(home) as client:
         found = client.post("/rows", json={"rows": as_objects(new_rows(5)[:3])})
         assert (found.status_code, found.json()) == (
-            200, {"accepted": 3, "late": 0, "duplicates": 0, "quarantined": [], "rows": ROWS + 3},
+            200, {"accepted": 3, "late": 0, "duplicates": 0, "quarantined": [], "rows": ROWS + 3, "notes": []},
         )  # fmt: skip
         body = stream_of(new_rows(5))
         found = client.post("/rows", content=body, headers={"Content-Type": ARROW})
@@ -69,6 +69,17 @@ def test_rows_are_learned_and_forecast_from(home: Path) -> None:
         assert f'streamgp_learned_rows{{checkpoint="plain"}} {ROWS + 5}.0' in page
         assert 'outcome="duplicate"' in page and 'streamgp_score{checkpoint="plain",score="crps"}' in page
         assert client.post("/rows", json=[]).json()["accepted"] == 0
+
+
+def test_a_leap_of_the_clock_is_told(home: Path) -> None:
+    with client_of(home) as client:
+        first, second = as_objects(new_rows(2))
+        far = as_objects(new_rows(1, ROWS + 1000))[0]
+        assert client.post("/rows", json={"rows": [first]}).json()["notes"] == []
+        (note,) = client.post("/rows", json={"rows": [far]}).json()["notes"]
+        assert "late" in note
+        found = client.post("/rows", json={"rows": [second]}).json()
+        assert (found["late"], found["notes"]) == (1, [])
 
 
 def test_one_forecast_in_three_formats(client: Any) -> None:

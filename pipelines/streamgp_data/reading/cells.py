@@ -52,6 +52,16 @@ def unit_in(name: str) -> str | None:
     return found[1].strip() if found else None
 
 
+def bare_name(name: str) -> str:
+    """A column's name without the unit in brackets that it ends with.
+
+    Example:
+        >>> bare_name("flow [m3/h]"), bare_name("flow")
+        ('flow', 'flow')
+    """
+    return name if unit_in(name) is None else name[: name.rindex("[")].rstrip()
+
+
 def units_in(names: Sequence[str]) -> dict[str, str]:
     """Column -> the unit that its name ends with, of the columns that have one."""
     return {name: unit for name in names if (unit := unit_in(name)) is not None}

@@ -127,9 +127,8 @@ def open_source(uri: str, form: str | None, options: dict[str, Any], looking: bo
     _check_format(name)
     module: ModuleType = registry.load(KIND, name)
     given = {key: value for key, value in options.items() if value not in (None, (), False)}
-    alien = sorted(
-        set(given) - set(module.Config.model_fields) - {"final", "max_line", "time", "time_format", "interval"}
-    )
+    of_all = {"final", "max_line", "time", "time_format", "interval", "signals"}
+    alien = sorted(set(given) - set(module.Config.model_fields) - of_all)
     if alien and not looking:
         flags = ", ".join("--" + one.replace("_", "-") for one in alien)
         raise UsageError(f"{uri}: a {name} file has no {flags}", hint="leave the option out")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import SchemaError, UsageError
+from streamgp_data.columns import matching
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, fault, said, unit_in, with_bookkeeping
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.records import Stopped
@@ -40,11 +40,11 @@ class Melted:
     def __init__(self, inner: FileSource, patterns: Sequence[str], series: str, time: str | None = None) -> None:
         self.inner, self.uri, self.series = inner, inner.uri, series
         for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in inner.names):
+            if not matching(pattern, inner.names):
                 hint = f"it has: {', '.join(inner.names)}"
                 raise UsageError(f"--melt {pattern!r}: {inner.uri} has no such column", hint=hint)
-        matched = [name for name in inner.names if any(fnmatchcase(name, pattern) for pattern in patterns)]
-        self._wide = [name for name in matched if name != time]
+        matched = {name for pattern in patterns for name in matching(pattern, inner.names)}
+        self._wide = [name for name in inner.names if name in matched and name != time]
         if not self._wide:
             raise UsageError(f"--melt: {inner.uri} has no column beside {time!r}", hint="melt columns of numbers")
         self._kept = [name for name in inner.names if name not in self._wide]

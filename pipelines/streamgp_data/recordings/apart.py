@@ -106,7 +106,7 @@ def main(module: str, name: str, path: str, options: str, *patterns: str) -> Non
         end_in(most)
 
     def wanted(name: str) -> bool:
-        return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+        return not patterns or name in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
     try:
         recording = getattr(importlib.import_module(module), name)(path, **json.loads(options))

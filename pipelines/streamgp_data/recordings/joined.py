@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from streamgp.base import Chunk, Json, Offset
 from streamgp.errors import DataError, StreamgpError, UsageError
+from streamgp_data.columns import matching
 from streamgp_data.intervals import nanoseconds
 from streamgp_data.reading.bytes import Position, digest
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, fault
@@ -190,12 +191,12 @@ class Joined(Columnar):
 
     def _column(self, name: str) -> bool:
         patterns = self._config.signals
-        return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+        return not patterns or name in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
     def _check_names(self) -> None:
         found, out = list(self.samples.signals), self.recording.left_out
         for pattern in self._config.signals:
-            if not any(fnmatchcase(name, pattern) for name in found):
+            if not matching(pattern, found):
                 why = next((f"{name}: {why}" for name, why in out.items() if fnmatchcase(name, pattern)), "")
                 if why and self._config.look:
                     continue

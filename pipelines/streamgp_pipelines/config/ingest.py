@@ -24,7 +24,10 @@ from streamgp_pipelines.config.settings import (
 Signals = Annotated[
     Names,
     Flag(HelpPanel.RECORDINGS),
-    Field(description="Signals that become columns, such as 'imu.*,speed'; default: all (streamgp describe FILE)"),
+    Field(
+        description="Signals of a recording, or columns of a file beside its time and series, that are taken, such as "
+        "'imu.*,speed'; default: all (streamgp describe FILE)"
+    ),
 ]
 Dbc = Annotated[
     File | None,

@@ -8,6 +8,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import torch
@@ -197,14 +198,18 @@ class Forecaster:
                 hint=f"{instead}, or train again with --horizon {steps}",
             )
         naming = self.naming(self._wanted(levels, quantiles))
-        asks = self.ask(future)
+        asks = self.ask(future, steps)
         found = frame(as_pairs(self.learner, asks, naming.calibration), windows.names, naming, shape).drop("step", "y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
-        warnings = (*self._left_out(asks, future), *after_outages(asks, windows, naming))
+        warnings = (*self._left_out(asks, future), *after_outages(asks, windows, naming), *self._held(future, steps))
         return Forecast(kept, self.history(), *self._about_it(naming), warnings=warnings, target=self.target)
 
-    def ask(self, future: pa.Table | None = None) -> Asks:
+    def ask(self, future: pa.Table | None = None, needed: int | None = None) -> Asks:
         """A question at the newest row of every series, or at every row of `future` without lags.
+
+        Args:
+            future: values of the known inputs.
+            needed: steps ahead that it must have; the trained horizon when left out.
 
         Raises:
             StateError, UsageError, DataError: as `forecast`.
@@ -212,9 +217,9 @@ class Forecaster:
         self._ready()
         windows, known = self.learner.windows, self.spec.known
         if known and self.spec.lags and future is not None:
-            ahead = inputs_ahead(windows, future, self.spec.horizon, known)
+            ahead = inputs_ahead(windows, future, needed or self.spec.horizon, known)
             simulate.check_given(ahead, known, windows, self.naming())
-        asks = windows.ask_last(future)
+        asks = windows.ask_last(future, needed)
         fitted = self.learner.fitted(asks.series)
         if not bool(fitted.all()):
             asks = asks.rows(fitted)
@@ -292,6 +297,20 @@ class Forecaster:
         return [
             f"{len(missing)} of {len(wanted)} series have no forecast: their rows do not make a whole window and "
             f"season{', or their model is in its warm-up' * spec.fleet}: {shown}"
+        ]
+
+    def _held(self, future: pa.Table | None, steps: int) -> list[str]:
+        """A note where the future of known inputs ends before the trained horizon, as a shorter forecast allows."""
+        spec = self.spec
+        if not (spec.known and spec.lags) or future is None or steps == spec.horizon:
+            return []
+        ahead = inputs_ahead(self.learner.windows, future, spec.horizon, spec.known)
+        lacking = np.flatnonzero(np.isnan(ahead.values[ahead.named]).any(axis=(0, 2)))
+        if not len(lacking):
+            return []
+        return [
+            f"the model was trained to see {', '.join(spec.known)} {spec.horizon} steps ahead, and the future ends "
+            f"{lacking[0]} steps ahead: the last values stand for the others"
         ]
 
     def _wanted(self, levels: Sequence[float] | None, quantiles: Sequence[float] | None) -> Calibration:

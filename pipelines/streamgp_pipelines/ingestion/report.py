@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamgp.base import Json
 from streamgp.errors import DataError
 from streamgp_data.instants import COMPACT, ELAPSED, MISSING, periods_of, serial_years, whole_numbers
-from streamgp_data.reading.cells import said
+from streamgp_data.reading.cells import NULLS, said
 from streamgp_data.reading.files import FileSource
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.table import Table, TableMeta
@@ -24,6 +24,8 @@ from streamgp_pipelines.ingestion.chunk import Sorted
 from streamgp_pipelines.ingestion.naming import MOST, naming
 from streamgp_pipelines.ingestion.pieces import Pieces
 from streamgp_pipelines.ingestion.plan import Plan
+from streamgp_pipelines.ingestion.units import is_number
+from streamgp_pipelines.pace import Pace
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig
@@ -55,6 +57,7 @@ class SourceReport:
         doubts: what may be misunderstood, and what to do about it.
         conflicts: the first rows that have the time of another one and other values.
         pieces: where it seems to begin another recording.
+        pace: the intervals between the rows taken.
     """
 
     name: str
@@ -71,6 +74,7 @@ class SourceReport:
     reads: dict[str, Json] = field(default_factory=dict)
     conflicts: pa.Table | None = None
     pieces: Pieces | None = None
+    pace: Pace = field(default_factory=Pace)
 
     def count(self, divided: Sorted, meta: TableMeta) -> None:
         """Add what one commit took."""
@@ -80,6 +84,10 @@ class SourceReport:
         self.versions += divided.versions
         self.future += _future(divided.accepted, meta)
         self.reasons.update(divided.reasons)
+        if meta.time is not None and divided.accepted.num_rows:
+            times = divided.accepted.column(meta.time).cast(pa.int64()).to_numpy()
+            names = None if meta.series is None else divided.accepted.column(meta.series).combine_chunks()
+            self.pace.add(times, names)
         if divided.conflicts is not None and (self.conflicts is None or self.conflicts.num_rows < MOST):
             parts = [divided.conflicts] if self.conflicts is None else [self.conflicts, divided.conflicts]
             self.conflicts = pa.concat_tables(parts).slice(0, MOST)
@@ -102,7 +110,10 @@ class SourceReport:
 def understood(source: FileSource, chosen: Plan) -> dict[str, Json]:
     """How a source is read, in words: what was found out and what was given."""
     clock = chosen.clock
-    entry: dict[str, Json] = {"format": type(getattr(source, "inner", source)).__name__.lower()}
+    file: Any = source
+    while hasattr(file, "inner"):  # of some columns, of a long table, of times in two columns
+        file = file.inner
+    entry: dict[str, Json] = {"format": type(file).__name__.lower()}
     if isinstance(source, Joined):
         entry = {"format": source.format, **source.reads()}
     dialect = getattr(source, "dialect", None)
@@ -204,7 +215,24 @@ def doubts(source: FileSource, chosen: Plan) -> list[str]:
         field.name: field.type for field in chosen.schema if field.name not in (chosen.meta.time, chosen.meta.series)
     }
     read = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_floating(kind)]
-    return [source.doubts[name] for name in read if name in source.doubts]
+    return [source.doubts[name] for name in read if name in source.doubts] + _missing(source, chosen)
+
+
+def _missing(source: FileSource, chosen: Plan) -> list[str]:
+    """Which words among the first numbers of a text file are read as missing values."""
+    found: Counter[tuple[str, str]] = Counter()
+    for name in source.names if hasattr(source, "dialect") else ():
+        cells = source.sample.column(name)
+        if is_number(chosen.schema.field(name).type) and pa.types.is_string(cells.type):
+            words = (cell.strip() for cell in cells.to_pylist() if cell)
+            found.update((name, word) for word in words if word in _WORDS)
+    if not found:
+        return []
+    named = ", ".join(f"{word!r} of {name!r} ({count:,})" for (name, word), count in found.most_common(5))
+    more = " and others" if len(found) > 5 else ""
+    return [
+        f"{source.uri}: in its first {source.sample.num_rows:,} rows these are read as missing values: {named}{more}"
+    ]
 
 
 def epochs(source: FileSource, chosen: Plan) -> list[str]:
@@ -291,6 +319,7 @@ def serials(source: FileSource, chosen: Plan) -> list[str]:
     ]
 
 
+_WORDS = frozenset(NULLS) - {"", "NaN", "nan"}
 _EPOCHS = {"epoch-s": "seconds", "epoch-ms": "milliseconds", "epoch-us": "microseconds", "epoch-ns": "nanoseconds"}
 
 

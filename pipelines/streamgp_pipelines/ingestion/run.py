@@ -37,6 +37,7 @@ from streamgp_data.recordings.joined import Joined
 from streamgp_data.recordings.tree import SECONDS
 from streamgp_data.table import Table
 from streamgp_data.times import TimeReader
+from streamgp_pipelines.ingestion.choosing import as_table, asked_for
 from streamgp_pipelines.ingestion.chunk import (
     PreparedChunk,
     Sieve,
@@ -166,14 +167,18 @@ class IngestionRun:
             config = _of_joined(source, config)
         if source.sample.num_rows:
             source, config = paired(source, config, self._table)
+            source = asked_for(source, config, self._table)
         if config.melt:
             clock = time_name(source, config, self._table) if source.sample.num_rows else None
             source = Melted(source, config.melt, config.series or "unique_id", clock)
         if not source.sample.num_rows:
             self._rowless(source, report)
             return
+        notes: list[str] = []
+        if self._table is not None:
+            source, config, notes = as_table(source, config, self._table)
         chosen = plan(source, config, self._table)
-        report.reads, report.doubts = understood(source, chosen), doubts(source, chosen)
+        report.reads, report.doubts = understood(source, chosen), doubts(source, chosen) + notes
         if self._table is None and self._config.time_format is None:
             report.doubts += readings(source, chosen, config.time is not None)
         elif config.time_format is None:
@@ -217,6 +222,7 @@ class IngestionRun:
             start = empty.after
             self._settle(sieve, report)
         self._remember_options(table, report.name)
+        report.doubts += [f"{report.name}: {note}" for note in report.pace.notes(table.meta)]
         self._clocks[report.name] = (reader, start.lines)
         self._stopped[report.name] = source.stopped
         report.waiting = source.waiting

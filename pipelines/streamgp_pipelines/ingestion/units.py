@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -75,6 +76,24 @@ def units_of(
         if between:
             powers[name] = between
     return UnitConversion(powers, unknown)
+
+
+def check_said(source: FileSource, name: str, own: str, field: pa.Field[Any], null: Sequence[str]) -> None:
+    """See that numbers of a column that says no unit are not those of a column of a table that has one.
+
+    Args:
+        source: the source.
+        name: of the column in the table. own: what the file calls it. field: of the table.
+        null: as of `units_of`.
+
+    Raises:
+        SchemaError: they are.
+    """
+    wanted = (field.metadata or {}).get(b"unit", b"").decode() or unit_in(name)
+    if wanted and is_number(field.type) and not _says_nothing(source, name, (*NULLS, *null)):
+        where = f"{source.uri}, line {source.first_line}, column {own!r}"
+        first = next(said(value) for value in source.sample.column(name).drop_null())
+        raise _other_unit(where, first, own, None, wanted, new=False, assumed=False)
 
 
 def _other_unit(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 
 import pyarrow as pa
 
@@ -12,8 +11,8 @@ from streamgp.errors import SchemaError, UsageError
 from streamgp.model_config import LARGEST_LAGS
 from streamgp.windows import calendar
 from streamgp.windows.windows import WindowSpec
-from streamgp_data.columns import LATE
-from streamgp_data.reading.cells import unit_in
+from streamgp_data.columns import LATE, matching
+from streamgp_data.reading.cells import bare_name
 from streamgp_data.table import SEQ, TableMeta
 from streamgp_data.versions import REVISES
 from streamgp_pipelines.config import AUTO, DataConfig, TrainConfig
@@ -185,22 +184,12 @@ def in_table(name: str, schema: pa.Schema, flag: str) -> str:
     names = [one for one in schema.names if one != SEQ]
     if name in names:
         return name
-    fitting = [one for one in names if without_unit(one) == name]
+    fitting = [one for one in names if bare_name(one) == name]
     if len(fitting) == 1:
         return fitting[0]
     near = fitting or get_close_matches(name, names, n=1)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(names)}"
     raise UsageError(f"{flag}: the table has no column {name!r}", hint=hint)
-
-
-def without_unit(name: str) -> str:
-    """A column's name without the unit in brackets that it ends with.
-
-    Example:
-        >>> without_unit("flow [m3/h]"), without_unit("flow")
-        ('flow', 'flow')
-    """
-    return name if unit_in(name) is None else name[: name.rindex("[")].rstrip()
 
 
 def _expand(
@@ -209,8 +198,8 @@ def _expand(
     """Columns for names and patterns, in table order for a pattern, each once, the others' columns left out."""
     found: list[str] = []
     for pattern in patterns:
-        if any(mark in pattern for mark in "*?["):
-            matched = [name for name in numeric if fnmatchcase(name, pattern) and name not in without]
+        if pattern not in schema.names and any(mark in pattern for mark in "*?["):
+            matched = [name for name in matching(pattern, numeric) if name not in without]
             if not matched:
                 raise UsageError(
                     f"{flag}: no numeric column is like {pattern!r}", hint=f"there are: {', '.join(numeric)}"

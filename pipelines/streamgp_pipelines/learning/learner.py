@@ -240,6 +240,7 @@ class Learner:
         for at, one in enumerate(found.get("steps", []) if shares else []):
             one["weights"] = {name: float(share[at]) for name, share in shares.items()}
         found["coverage_by"] = self.scores.breakdown(self.windows.names)
+        found["by_series"] = self.scores.by_series(self.windows.names)
         return found | {"late": self.windows.late, "late_used": self.windows.late_used}
 
     def to_come(self) -> int:
@@ -307,7 +308,7 @@ class Learner:
             self.scores.scale(answers.y[~fitted], answers.seasonal[~fitted], answers.series[~fitted])
         if self.warmup.done_at is None:
             return due
-        self.scores.follow(answers.y[fitted], answers.seasonal[fitted])
+        self.scores.follow(answers.y[fitted], answers.seasonal[fitted], answers.series[fitted])
         now, before = (self.windows.spec.learned(part[fitted]) for part in (answers.y, answers.seasonal))
         self.bands.follow(answers.series[fitted], now, before)
         if self.alarms is not None:

@@ -54,15 +54,11 @@ from streamgp_pipelines.learning.whole import (
     without_values,
 )
 from streamgp_pipelines.moments import Moments
-from streamgp_pipelines.numbers import spoken
-from streamgp_pipelines.pace import Pace
 
 FEW = 20_000
 """Windows that are named as a sample that may fit into memory."""
 AT_ONCE = 8192
 """Rows at least that are read at a time where some may be late."""
-HOLE = 24
-"""An interval of so many usual ones is a hole."""
 
 
 class Columns:
@@ -116,6 +112,7 @@ class Session:
         offset: next unread row, behind the last full micro-batch.
         saved_rows: rows at the newest checkpoint; -1 before the first.
         saved_tail: rows behind them that the newest checkpoint holds too.
+        before: rows that the run had when this process began.
         fitted: in batch training: the model has said that more epochs would change nothing.
         survey: of the table when it was opened; None where a service goes on.
         newest: scored forecasts.
@@ -131,6 +128,7 @@ class Session:
     offset: Offset = field(default_factory=dict)
     saved_rows: int = -1
     saved_tail: int = 0
+    before: int = 0
     fitted: bool = False
     warnings: list[str] = field(default_factory=list)
     survey: Survey | None = None
@@ -344,8 +342,8 @@ def remarks(config: TrainConfig, spec: WindowSpec, survey: Survey) -> list[str]:
             "the series of this table follow one another, and are learned in that order: "
             "ingest the source into a new table with --sort to interleave them by time"
         )
-    if spec.time is not None and spec.every_ns is None and spec.lags:
-        found += holes(survey.pace, survey.table.meta)
+    if spec.time is not None and spec.lags:
+        found += survey.pace.notes(survey.table.meta)
     if not config.online:
         check_columns(survey)
     elif nothing := without_values([name for name in survey.empty if name not in spec.targets]):
@@ -367,6 +365,7 @@ def go_on(session: Session, saved: checkpoint.Saved) -> None:
             learner.load(saved.shards)
     session.saved_tail = 0 if tail.rows is None else tail.rows.num_rows
     learner.rows = session.saved_rows = saved.rows
+    session.before = saved.rows + session.saved_tail
     session.offset = cast(Offset, saved.manifest["offset"])
     session.fitted = bool(saved.manifest["fitted"])
 
@@ -438,16 +437,6 @@ def seen_before(config: TrainConfig, initial: Initial, survey: Survey, schedule:
         f"the hyper-parameters of --init were found on rows before {last} of this table, and those from {first} on are "
         f"scored: --score-from {last} scores none of them"
     ]
-
-
-def holes(pace: Pace, meta: TableMeta) -> list[str]:
-    """What to know of a table without a declared interval whose rows are regular but for some long gaps."""
-    usual, longest = pace.median(), pace.longest()
-    if not usual or not pace.regular() or longest < HOLE * usual:
-        return []
-    long, short = (spoken(value * 1e-6) if meta.clock else f"{value} steps" for value in (longest, usual))
-    advice = f"; streamgp ingest with --every {short} makes it a gap, also of this table" if meta.clock else ""
-    return [f"rows are {short} apart, and once {long}: windows count rows, and cross this hole{advice}"]
 
 
 def check_table(saved: checkpoint.Saved, table: Table) -> None:

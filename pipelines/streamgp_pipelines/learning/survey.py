@@ -44,7 +44,7 @@ class Survey:
         series: rows of each series, by its name; of a table without series, of None.
         empty: columns that have no value in any row.
         same: targets whose values have all been the same so far -> that value, and how many there were.
-        pace: the intervals between rows; of none where windows do not count rows without an interval.
+        pace: the intervals between rows, where windows look back; of the first rows where an interval is declared.
         order: whether series follow one another.
         before: rows before `since`.
         needs: rows until the warm-up has what it needs; None where it was not asked.
@@ -176,7 +176,7 @@ class Survey:
             ticks = rows.column(spec.time).cast(pa.int64()).to_numpy()
             if names is not None:
                 self.order.add(ticks, names)
-            if spec.every_ns is None and spec.lags:
+            if spec.lags and (spec.every_ns is None or self._read <= ROWS):
                 self.pace.add(ticks, names)
             if self.since is not None:
                 self.before += int((times(rows, spec.time) < self.since).sum())

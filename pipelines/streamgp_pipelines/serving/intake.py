@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from streamgp.errors import ServiceError, UsageError
 from streamgp_data.admission import OTHER, Verdict
+from streamgp_data.event_time import NEVER
 from streamgp_data.quarantine import QUARANTINE
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.files import FileSource
@@ -30,6 +31,7 @@ from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.chunk import Faults, PreparedChunk, Sieve, put_future_aside
 from streamgp_pipelines.ingestion.plan import plan_as_table
 from streamgp_pipelines.ingestion.writer import Aside, Lot, Writer
+from streamgp_pipelines.moments import Moments
 
 SOURCE = "serve"
 """What the quarantine calls rows of requests."""
@@ -40,6 +42,10 @@ WAITING = 256
 GROUP = 1 << 16
 """Rows from which on a commit takes no further request."""
 
+LEAP = 24
+"""Intervals, and a day at least, from which on times that follow the newest one leap."""
+DAY = 86_400 * 10**6
+"""Microseconds."""
 _LINES = f"{SOURCE}#lines"
 
 
@@ -62,6 +68,7 @@ class Receipt(NamedTuple):
         quarantined: rows that cannot be read, whose time is too far ahead, or whose series and time the table has with
             other values, if it keeps the first of them.
         rows: of the table, now.
+        notes: what to know of the rows that were accepted.
     """
 
     accepted: int
@@ -69,6 +76,7 @@ class Receipt(NamedTuple):
     duplicates: int
     quarantined: tuple[Refused, ...]
     rows: int
+    notes: tuple[str, ...] = ()
 
 
 class Intake:
@@ -97,7 +105,7 @@ class Intake:
         self._schema = pa.schema([field for field in table.schema if field.name != SEQ])
         self._sieve = Sieve(self._schema, meta.time, meta.series, SOURCE)
         self._writer = Writer(table)
-        self._queue: Queue[tuple[PreparedChunk, Future[Receipt]] | None] = Queue(WAITING)
+        self._queue: Queue[tuple[PreparedChunk, tuple[str, ...], Future[Receipt]] | None] = Queue(WAITING)
         self._config = IngestConfig.model_construct(source=(SOURCE,), table=table.path)
         self._closed, self._gate = False, Lock()
         self._thread = Thread(target=self._work, name="intake", daemon=True)
@@ -115,11 +123,12 @@ class Intake:
             found.set_result(Receipt(0, 0, 0, (), self.table.rows))
             return found
         part = self._prepare(source)
+        notes = self._leap(part)
         with self._gate:
             if self._closed:
                 raise ServiceError("the service is ending", hint="send the rows again when it is back")
             try:
-                self._queue.put_nowait((part, found))
+                self._queue.put_nowait((part, notes, found))
             except Full:
                 raise ServiceError("too many requests wait to be written", hint="send the rows again, later") from None
         return found
@@ -143,6 +152,23 @@ class Intake:
         put_future_aside(part, meta, self._writer.admission.newest, reach, self.max_ahead)
         return part
 
+    def _leap(self, part: PreparedChunk) -> tuple[str, ...]:
+        """A note where times leap from the newest one that the table has, and one clock may be wrong."""
+        meta, newest = self.table.meta, self._writer.admission.newest
+        if meta.time is None or not meta.clock or meta.every_ns is None or newest == NEVER:
+            return ()
+        times = part.table.column(meta.time).filter(pa.array(_good(part))).cast(pa.int64()).to_numpy()
+        later = times[times > newest]
+        interval = later.min() - newest if len(later) else 0
+        if interval <= max(LEAP * meta.every_ns // 1000, DAY):
+            return ()
+        moments = Moments.of(meta)
+        first, before = (moments.say(1000 * int(value)) for value in (later.min(), newest))
+        return (
+            f"the row of {first} comes {interval / DAY:,.1f} days after that of {before}: rows that come later with a "
+            "time between are late, and are not learned",
+        )
+
     def _work(self) -> None:
         ended = False
         while not ended:
@@ -159,14 +185,14 @@ class Intake:
             if not waiting:
                 continue
             try:
-                receipts = self._commit([part for part, _ in waiting])
+                receipts = self._commit([part for part, _, _ in waiting])
             except BaseException as error:  # raised where its rows are waited for, whatever it is
                 self._look_again()
-                for _, future in waiting:
+                for _, _, future in waiting:
                     future.set_exception(error)
                 continue
-            for (_, future), receipt in zip(waiting, receipts, strict=True):
-                future.set_result(receipt)
+            for (_, notes, future), receipt in zip(waiting, receipts, strict=True):
+                future.set_result(receipt._replace(notes=notes))
             for call in self.committed:
                 call()
             self._writer.tidy()

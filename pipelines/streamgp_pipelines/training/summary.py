@@ -41,9 +41,11 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         run_id: of the tracker.
 
     Returns:
-        beside the scores and times: `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
+        beside the scores and times: `new_rows`, those of `rows` that were not in the checkpoint that the run went on
+        from, if it did; `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
-        `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `naive_mae`, the
+        `coverage_by`, coverage in parts (`Scores.breakdown`); `by_series`, errors of each series (`Scores.by_series`);
+        `mase_scale`, what MASE divides by; `naive_mae`, the
         error of repeating the last season (or value) in the rows after the warm-up, None where only a bound is known;
         `batch`, rows of a micro-batch; `snapped`, rows off the grid of --every by no more than the --tolerance;
         `late`, rows that were left out because they came behind a newer one, `late_used`, those that --late use took;
@@ -66,7 +68,9 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     warnings += _worse_than_naive(scores["mae"], naive)
     warnings += _outliers(learner, Moments.of(session.table.meta))
     if learner.windows.late:
-        warnings.append(f"{learner.windows.late} rows were not learned: {_why_late(learner.windows, session.table)}")
+        newest = Moments.of(session.table.meta).say(int(learner.windows.newest().ds.max()))
+        why = _why_late(learner.windows, session.table)
+        warnings.append(f"{learner.windows.late} rows were not learned: {why}. The newest row is of {newest}")
     if versions := session.table.versions_since(int(session.offset.get(KNOWN, session.table.rows))):
         warnings.append(
             f"{versions} rows with other values for times that the table had came after this run began. Where the row "
@@ -82,6 +86,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "target": list(learner.windows.spec.targets),
         "unit": unit_of(session.table, learner.windows.spec),
         "rows": learner.rows,
+        "new_rows": learner.rows - session.before,
         "warmup": learner.warmed,
         "forecasts": _forecasts(learner),
         "snapped": learner.windows.snapped,

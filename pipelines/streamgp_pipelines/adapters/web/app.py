@@ -86,6 +86,7 @@ class Taken(BaseModel):
     duplicates: int = Field(description="Rows that the table had, with these values: left out", examples=[0])
     quarantined: list[Quarantined]
     rows: int = Field(description="Rows of the table now", examples=[17473])
+    notes: list[str] = Field(description="What to know of them, such as that their times leap ahead")
 
 
 class ModelInfo(BaseModel):
@@ -211,6 +212,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
             duplicates=found.duplicates,
             quarantined=[Quarantined(**one._asdict()) for one in found.quarantined],
             rows=found.rows,
+            notes=list(found.notes),
         )
         return Response(taken.model_dump_json(), media_type=JSON)
 

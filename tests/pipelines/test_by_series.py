@@ -1,0 +1,42 @@
+"""Errors of each series, beside those of the naive forecast in the same rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run
+
+
+@pytest.mark.parametrize("fleet", [False, True])
+def test_errors_of_each_series_are_those_of_its_forecasts(tmp_path: Path, fleet: bool) -> None:
+    data = frame_of(500, ("a", "b"))
+    data = data.with_columns(y=pl.when(pl.col("unique_id") == "b").then(pl.col("y") * 100).otherwise("y"))
+    table = make_table(tmp_path / "t", data)
+    found = run(table, tmp_path / "c", predictions=tmp_path / "p.parquet", fleet=fleet, batch=None, warmup=None)
+    scored = pl.read_parquet(tmp_path / "p.parquet").with_columns(error=(pl.col("y") - pl.col("linear")).abs())
+    assert list(found["by_series"]) == ["a", "b"]
+    for name, one in found["by_series"].items():
+        own = scored.filter(unique_id=name)
+        assert (one["scored"], one["mae"]) == (own.height, pytest.approx(own["error"].mean()))
+        assert one["ratio"] == one["mae"] / one["naive_mae"]
+        past = data.filter(unique_id=name).select("t", "y", past=(pl.col("y") - pl.col("y").shift(24)).abs())
+        rows = past.filter(pl.col("t") >= own["ds"].min())
+        assert one["naive_mae"] == pytest.approx(rows["past"].mean(), rel=0.05)
+
+
+def test_one_series_has_none_and_a_longer_horizon_no_naive_error(tmp_path: Path) -> None:
+    assert run(make_table(tmp_path / "t", frame_of(400)), tmp_path / "c")["by_series"] == {}
+    table = make_table(tmp_path / "u", frame_of(400, ("a", "b")))
+    found = run(table, tmp_path / "d", season=2, horizon=3)["by_series"]
+    assert all(one["naive_mae"] is None and one["ratio"] is None and one["mae"] > 0 for one in found.values())
+
+
+def test_they_go_on_with_the_run(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(400, ("a", "b")))
+    whole = run(table, tmp_path / "c")
+    run(table, tmp_path / "d", max_rows=600)
+    assert run(table, tmp_path / "d")["by_series"] == whole["by_series"]
+    assert_same_state(tmp_path / "c", tmp_path / "d")

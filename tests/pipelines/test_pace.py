@@ -1,0 +1,73 @@
+"""What is said of the interval between rows: none was declared and rows are missing, or another one was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from streamgp_data.table import TableMeta
+from streamgp_pipelines.pace import Pace
+from tests.pipelines.ingesting import START, take, text_of, write
+from tests.pipelines.worlds import frame_of, make_table, run
+from tests.words import names
+
+HOUR = 3_600 * 10**6
+
+
+def hourly(hours: range, without: range = range(0)) -> str:
+    kept = [hour for hour in hours if hour not in without]
+    frame = pl.DataFrame({"ds": [START] * len(kept), "y": [float(hour) for hour in kept]})
+    return text_of(frame.with_columns(pl.col("ds") + pl.duration(hours=pl.Series(kept))))
+
+
+def test_missing_rows_are_told_where_no_interval_is_declared(tmp_path: Path) -> None:
+    outage = write(tmp_path / "a.csv", hourly(range(400), range(100, 120)))
+    told = [hint for hint in take(tmp_path / "t", outage)["hints"] if "--every" in hint]
+    assert len(told) == 1 and names(told[0], "20 --every 1h")
+    assert not any("--every" in hint for hint in take(tmp_path / "declared", outage, every="1h")["hints"])
+    whole = write(tmp_path / "b.csv", hourly(range(400)))
+    assert not any("--every" in hint for hint in take(tmp_path / "whole", whole)["hints"])
+    assert not any("--every" in hint for hint in take(tmp_path / "t", outage, every="1h")["hints"])  # declared since
+
+
+def test_a_declared_interval_that_is_not_that_of_the_rows_is_told(tmp_path: Path) -> None:
+    told = take(tmp_path / "t", write(tmp_path / "a.csv", hourly(range(300))), every="15m")["hints"]
+    assert any(names(hint, "--every 15m 1h") for hint in told)
+
+
+@pytest.mark.parametrize(("every", "wanted"), [(None, "1h"), ("15m", "1h"), ("1h", None)])
+def test_train_tells_it_too(tmp_path: Path, every: str | None, wanted: str | None) -> None:
+    frame = frame_of(700).filter(~pl.int_range(pl.len()).is_between(400, 419))
+    interval = {None: None, "15m": HOUR // 4 * 1000, "1h": HOUR * 1000}[every]
+    table = make_table(tmp_path / "t", frame, every_ns=interval)
+    told = [note for note in run(table, tmp_path / "c")["warnings"] if "--every" in note]
+    assert [names(note, f"--every {wanted}") for note in told] == ([] if wanted is None else [True])
+
+
+@pytest.mark.parametrize(
+    "hours",
+    [
+        [24 * day for day in range(100) if day % 7 < 5],  # working days
+        [1.0 * hour + 0.5 * (hour > 50) for hour in range(100)],  # no whole multiple
+        [hour + hour % 2 * 0.2 for hour in range(100)],
+    ],
+)
+def test_clocks_with_pauses_or_jitter_are_no_regular_ones_with_holes(hours: list[float]) -> None:
+    pace = Pace()
+    pace.add((np.array(hours) * HOUR).astype(np.int64), None)
+    assert pace.missing() is None
+
+
+def test_holes_are_those_of_any_series_however_rows_are_cut() -> None:
+    times = np.array([*range(50), *range(10), *range(20, 60)]) * HOUR
+    series = pa.array(["a"] * 50 + ["b"] * 50)
+    whole, cut = Pace(), Pace()
+    whole.add(times, series)
+    for at in range(0, 100, 7):
+        cut.add(times[at : at + 7], series[at : at + 7])
+    assert whole.missing() == cut.missing() == (HOUR, 1, 10)
+    assert whole.notes(TableMeta("t", series="s")) == cut.notes(TableMeta("t", series="s"))
