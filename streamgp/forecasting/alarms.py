@@ -11,12 +11,14 @@ anomaly where p ≤ α. c follows
 so that |share of anomalies − α| ≤ (range of c + η)/(η · rows), however the errors are distributed.
 
 A stretch. Each row bets against uniform p-values, and against values that repeat; the bets e ≥ 0 have mean at most 1
-where the forecasts are right. M ← (M + 1)·e is an e-detector (Shin, Ramdas & Rinaldo 2023): the mean time until the
-first M ≥ 1/α is at least 1/α. Bets on p-values are κ p^(κ−1) (Vovk, Nouretdinov & Gammerman 2003) on p, 1 − p and both
-sides of the signed p-value; the M of each are averaged: `change`. These p-values are conditional, from histograms by
-side and by how many of the PAST rows before were calm, p > ½: spells that are natural to a stream, such as a vehicle
-that stands, are no change. Bets on repeated values are 1/q where a value comes again, else 0; q is how often it did so
-after a run as long, at a mass (`masses`) or elsewhere: `stuck`. Each has half of α and starts again after its alarm.
+where the forecasts are right. M ← max(M, 1)·e is an e-detector (Shin, Ramdas & Rinaldo 2023): the mean time until the
+first M ≥ 1/α is at least 1/α, and rows that say nothing, e = 1, raise no alarm. Bets on p-values are κ p^(κ−1) (Vovk,
+Nouretdinov & Gammerman 2003) on p, 1 − p and both sides of the signed p-value; the M of each are averaged: `change`.
+These p-values are conditional, from histograms by side and by how many of the PAST rows before were calm, p > ½: spells
+that are natural to a stream, such as a vehicle that stands, are no change. Scores in one bin of a histogram have the
+mean of the bets in it: where all are alike, e = 1. Bets on repeated values are 1/q where a value comes again, else 0;
+q is how often it did so after a run as long, at a mass (`masses`) or elsewhere: `stuck`. They begin when YOUNGEST
+truths have shown how often values repeat. Each has half of α and starts again after its alarm.
 Errors of real models depend on one another still, so the threshold of log M also rises by a share RISE at an alarm, and
 sinks as much in 2/α rows, to Ville's at the lowest.
 """
@@ -52,6 +54,8 @@ SLOPE = (10.0, 0.3)
 """Scores that Hill's estimate is shrunk by, and what to."""
 FLOOR = 0.5
 """Least half-width of a band, in scales of the calibration: a band may be empty where a value comes again and again."""
+EXACT = 1e-6
+"""Deviations of the model within which a truth is its forecast: the constant of a target that never changes."""
 STEP, RISE = 0.5, 1.0
 """η, and the share that log M must be higher by after the alarm of a stretch."""
 HIGHEST = 4.0
@@ -146,28 +150,30 @@ class Alarms(Declared):
         p, kind = np.full(len(y), np.nan), np.zeros(len(y), np.int64)
         width = np.maximum(np.where(y > middle, high - middle, middle - low), FLOOR * scale + 1e-300)
         with np.errstate(over="ignore", divide="ignore"):
-            score = np.log(np.abs(y - middle) / width)
-        side = np.sign(y - middle)
-        chance = _uniform(due.position.numpy(), output)
+            mean, deviation = due.predictive.mean[:, 0].numpy(), due.predictive.variance[:, 0].sqrt().numpy()
+            exact = np.abs(y - mean) <= EXACT * deviation
+            score = np.where(exact, -np.inf, np.log(np.abs(y - middle) / width))
+        side = np.where(exact, 0.0, np.sign(y - middle))
         for o in range(self.shape.outputs):
             own = np.flatnonzero(first & (output == o))
             if not len(own):
                 continue
             p[own], kind[own] = self._row(o, score[own])
             repeats, run, again, at = self._repeated(o, series[own], y[own])
-            above = np.where(side[own] == 0, chance[1, own] > 0.5, side[own] > 0).astype(np.int64)
             before = self._before(o, series[own], p[own])
-            bets = self._bets_on(o, score[own], above, before, chance[0, own])
-            bets = np.concatenate([bets, repeats[:, None]], 1)
+            known = self._counts[o].sum() >= YOUNGEST  # before, nobody knows what a mass is
+            bets = self._bets_on(o, score[own], side[own], before)
+            bets = np.concatenate([bets, repeats[:, None]], 1) if known else np.zeros((len(own), len(POWERS) + 1))
             change, stuck = self._stretches(o, series[own], bets)
             kind[own] += 2 * change + 4 * stuck
             kept = 0.5 ** (len(own) * self.rate / MEMORY)
             self._repeats[o] *= kept
-            if self._counts[o].sum() >= YOUNGEST:  # before, nobody knows what a mass is
-                np.add.at(self._repeats[o], (at, run), np.stack([np.ones(len(own)), again], 1))
+            for place in (at,) if known else (0 * at, 0 * at + 1):
+                np.add.at(self._repeats[o], (place, run), np.stack([np.ones(len(own)), again], 1))
             bins = (np.searchsorted(EDGES, score[own], "right") - 1).clip(0, BINS - 1)
             self._counts[o] *= kept
-            np.add.at(self._counts[o], (before, above, bins), 1.0)
+            for above, share in ((0, (1 - side[own]) / 2), (1, (1 + side[own]) / 2)):
+                np.add.at(self._counts[o][:, above], (before, bins), share)
             self._masses.count(o, y[own][score[own] < GLITCH])
         counted = first if counts is None else first & counts.numpy()
         self.rows += int(counted.sum())
@@ -226,10 +232,11 @@ class Alarms(Declared):
         self._calm[codes, o] = calm[(begin + count)[:, None] + np.arange(PAST)]
         return found
 
-    def _bets_on(self, o: int, score: Floats, above: Ints, before: Ints, chance: Floats) -> Floats:
-        """(R, K) logarithms of the bets on p-values, randomised within the bins of their scores.
+    def _bets_on(self, o: int, score: Floats, side: Floats, before: Ints) -> Floats:
+        """(R, K) logarithms of the bets on p-values: means over the bins of their scores.
 
-        above, before: (R,) the side of the truth, 0 or 1, and the class of the rows before.
+        side: (R,) −1 for a truth below the median, 1 above, 0 at it, which counts as half of each.
+        before: (R,) the class of the rows before.
         """
         s = np.append(self._counts[o][..., ::-1].cumsum(2)[..., ::-1], np.zeros((PAST + 1, 2, 1)), 2)
         whole = s.sum(0) + PRIOR / 2 * np.append([1.0, *(0.05 ** np.exp(EDGES[1:-1]))], 0.0)
@@ -237,15 +244,18 @@ class Alarms(Declared):
         s /= s[..., 0].sum(1)[:, None, None]  # share of a class on this side and beyond each border
         bins = (np.searchsorted(EDGES, score, "right") - 1).clip(0, BINS - 1)
 
-        def beyond(share: Floats) -> Floats:
-            """(R,) from the shares of the classes."""
+        def bets(share: Floats, *powers: float) -> list[Floats]:
+            """(R,) each, from the shares (PAST + 1, BINS + 1) of the classes."""
             low, high = share[before, bins], share[before, bins + 1]
-            return np.asarray(high + chance * (low - high))
+            return [_mean_bet(np.minimum(low, high), np.maximum(low, high), power) for power in powers]
 
-        p, side = beyond(s.sum(1)), np.where(above == 1, beyond(s[:, 1]), beyond(s[:, 0]))
-        signed = np.where(above == 1, 1 - side, side)
-        bet = np.stack([p, p, 1 - p, signed, 1 - signed], 1).clip(LEAST, 1.0)
-        return np.asarray(np.log(POWERS) + (POWERS - 1) * np.log(bet))
+        p, below, above = s.sum(1), s[:, 0], s[:, 1]
+        signed = [
+            0.5 * ((1 - side) * one + (1 + side) * other)
+            for pair in ((below, 1 - above), (1 - below, above))
+            for one, other in [[bets(share, POWERS[3])[0] for share in pair]]
+        ]
+        return np.log(np.stack([*bets(p, *POWERS[:2]), *bets(1 - p, POWERS[2]), *signed], 1))
 
     def _repeated(self, o: int, series: Ints, y: Floats) -> tuple[Floats, Ints, Floats, Ints]:
         """(R,) log bets on values that come again; class of the run before each, whether it goes on, and at a mass."""
@@ -270,11 +280,11 @@ class Alarms(Declared):
             at |= self._masses.at(o, slot, before)
         last = np.append(first[1:], True)
         self._last[held[last], o] = np.stack([value[last], run[last]], 1)
-        q = np.empty((2, RUNS))
-        below = np.array([0.2, 0.2])
+        q, below = np.zeros((2, RUNS)), [0.2, 0.2]
         for j in range(RUNS):
-            trials, repeats = self._repeats[o, :, j].T
-            q[:, j] = below = (repeats + 5 * below) / (trials + 5)
+            for at_mass, (trials, repeats) in enumerate(self._repeats[o, :, j]):
+                prior = max(below[at_mass], q[0, j] if at_mass else 0.0)  # at a mass no less likely than elsewhere
+                q[at_mass, j] = below[at_mass] = (repeats + 5 * prior) / (trials + 5)
         with np.errstate(divide="ignore"):
             bets = np.where(again, -np.log(q.clip(RARE, 1.0)[at, kind]), -np.inf)
         back = np.empty(len(order), np.int64)
@@ -328,7 +338,7 @@ class Alarms(Declared):
 
 
 def e_detectors(series: Ints, bets: Floats, start: Floats, alarm: NDArray[np.bool_]) -> Floats:
-    """(R, K) log M at each row: a parallel prefix sum of M → e·M + e over the rows of a series, in logarithms.
+    """(R, K) log M at each row: a parallel prefix of M → e·max(M, 1) over the rows of a series, in logarithms.
 
     Args:
         series: (R,) codes.
@@ -340,8 +350,8 @@ def e_detectors(series: Ints, bets: Floats, start: Floats, alarm: NDArray[np.boo
         >>> nil = np.zeros(3, dtype=np.int64)
         >>> bets, start = np.log([[2.0], [3.0], [1.0]]), np.array([[-np.inf]])
         >>> found = e_detectors(nil, bets, start, np.array([False, True, False]))
-        >>> np.exp(found[:, 0]).round(6).tolist()  # 2, (2 + 1)·3, and again from 0
-        [2.0, 9.0, 1.0]
+        >>> np.exp(found[:, 0]).round(6).tolist()  # 2, 2·3, and again from 1
+        [2.0, 6.0, 1.0]
     """
     order = np.argsort(series, kind="stable")
     held = series[order]
@@ -349,11 +359,11 @@ def e_detectors(series: Ints, bets: Floats, start: Floats, alarm: NDArray[np.boo
     b = m.copy()
     first = np.append(True, held[1:] != held[:-1])
     fresh = np.append(False, alarm[order][:-1]) & ~first
-    b[first] = np.logaddexp(m[first] + start[held[first]], b[first])
+    b[first] = np.maximum(m[first] + start[held[first]], b[first])
     m[first | fresh] = -np.inf
     by = 1
     while by < len(m):
-        b[by:] = np.logaddexp(m[by:] + b[:-by], b[by:])
+        b[by:] = np.maximum(m[by:] + b[:-by], b[by:])
         m[by:] = m[by:] + m[:-by]
         by *= 2
     found = np.empty_like(b)
@@ -361,11 +371,15 @@ def e_detectors(series: Ints, bets: Floats, start: Floats, alarm: NDArray[np.boo
     return found
 
 
-def _uniform(position: Ints, output: Ints) -> Floats:
-    """(2, R) numbers between 0 and 1 that depend on the row alone (SplitMix64, Steele, Lea & Flood 2014)."""
-    with np.errstate(over="ignore"):
-        x = (position.astype(np.uint64) * np.uint64(1024) + output.astype(np.uint64)) * np.uint64(2)
-        x = (np.stack([x, x + np.uint64(1)]) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return np.asarray(((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+def _mean_bet(low: Floats, high: Floats, power: float) -> Floats:
+    """The mean of κ max(p, LEAST)^(κ−1) over p between two bounds (R,) that lie within 0 and 1.
+
+    Example:
+        >>> _mean_bet(np.array([0.0, 0.25]), np.array([1.0, 0.25]), 0.5).round(2).tolist()  # κ p^(κ−1) = 1 at p = 0.25
+        [0.96, 1.0]
+    """
+    width = high - low
+    rest = np.maximum(high, LEAST) ** power - np.maximum(low, LEAST) ** power
+    flat = power * LEAST ** (power - 1) * (np.minimum(high, LEAST) - np.minimum(low, LEAST))
+    at = power * np.maximum((low + high) / 2, LEAST) ** (power - 1)
+    return np.asarray(np.where(width > 1e-9, (rest + flat) / np.maximum(width, 1e-9), at))

@@ -37,6 +37,8 @@ SHARE, LEAST, YOUNGEST = 0.05, 20.0, 200.0
 """Share of the truths, and truths, that make a mass; truths before which there is none."""
 EXACT = 0.25
 """Share of the truths in a mass that must be v itself."""
+ROUNDING = 1e-13
+"""Variance over mean square that rounding may leave of truths that are all the same."""
 HALF_LIFE = 20_000.0
 """Truths after which one counts half in the counts."""
 BINS = 16
@@ -109,14 +111,14 @@ class Masses(Declared):
 
     def near(self, output: int) -> float:
         """ε, target units; 0 where nothing is known."""
-        count, total, square = self._sums[output].tolist()
-        return NEAR * max(square / count - (total / count) ** 2, 0.0) ** 0.5 if count else 0.0
+        return float(self.widths(np.array([output]))[0])
 
     def widths(self, outputs: Ints) -> Floats:
-        """(V,) ε of several outputs."""
+        """(V,) ε of several outputs; 0 where the truths are one value, as far as their sums tell."""
         count, total, square = self._sums[outputs].T
         known = np.maximum(count, 1e-300)
-        return np.asarray(NEAR * np.maximum(square / known - (total / known) ** 2, 0.0) ** 0.5)
+        variance = square / known - (total / known) ** 2
+        return np.asarray(NEAR * np.where(variance > ROUNDING * square / known, variance, 0.0) ** 0.5)
 
     def at(self, output: int, slot: int, values: Floats) -> Bools:
         """Whether values are in the mass."""
@@ -260,7 +262,9 @@ class Masses(Declared):
         ahead = one * np.log((step + 1) / self._horizon)
         there = [one, stay, ahead, ahead * stay, log(mean - v), 0 * one]
         away = [one, log(mean - v), log(last - v), log(last + slope * (step + 1) - v), ahead]
-        away.append(np.log(np.abs(last - v) / spread + 0.01))
+        distance = np.abs(last - v)
+        relative = distance / spread if spread else np.where(distance > 0, 1 / NEAR, 0.0)
+        away.append(np.log(relative + 0.01))
         return here, np.where(here[..., None], np.stack(there, -1), np.stack(away, -1))
 
     def _newton(self, output: int, slot: int, side: int, phi: Floats, hit: Floats, kept: float) -> None:

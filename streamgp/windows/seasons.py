@@ -2,9 +2,13 @@
 
 Where a day is 4 to 1,440 rows, people, machines and the weather follow it: the seasons are the day and the week. Else
 the differences of the series are looked at, which have no slow level. The short season is the nearest peak of their
-autocorrelation that is at least `LEAST`, and `NEAR` times the highest. The long one is the nearest peak of at least
-`LONG` among the multiples of the short one, once that was taken out by y_t − y_{t−D}. Either is higher than what the
-highest of the lags that were looked at would be in white noise.
+autocorrelation that is at least `LEAST`, and `NEAR` times the highest. Smooth signals are alike at all near lags, and a
+random one of these is highest: a season D is higher than the lowest lag within D/2 on either side by `RISE` of its
+height. Cycles that lose their phase are none: 2D has `KEPT` of the height of D. Nor are slow waves, whose differences
+stay alike over `SMOOTH` rows: the lags of a model foresee them, and it need not wait for a season. The long
+season is the nearest peak of at least `LONG` among the multiples of the short one, once that was taken out by
+y_t − y_{t−D}; it stands out and returns likewise. Either is higher than what the highest of the lags that were looked
+at would be in white noise.
 """
 
 from __future__ import annotations
@@ -20,8 +24,16 @@ LEAST = 0.3
 """Autocorrelation of the short season at least."""
 NEAR = 0.5
 """Of the highest peak, what the short season has at least."""
+RISE = 0.7
+"""Of its height, what the short season is above the autocorrelation between it and half a season before or after."""
+KEPT = 0.7
+"""Of the autocorrelation one season apart, what is left two seasons apart at least."""
+SMOOTH = 24
+"""A signal whose differences are, in the mean over these rows, NEAR as alike as one season ago needs no season."""
 LONG = 0.1
 """Autocorrelation of the long season at least, of what the short one leaves."""
+EXACT = 1e-9
+"""Standard deviations of the series within which a value is the same as one season ago."""
 FALSE = 1e-4
 """Probability that a series of white noise shows a season: of a table of ten columns, 1 in 1,000."""
 MULTIPLES = 15
@@ -66,20 +78,38 @@ def propose(y: Floats) -> tuple[int, ...]:
         ((24, 168), ())
     """
     found, noise = _autocorrelation(np.diff(y))
-    lags = np.arange(SHORTEST, len(found) - 1)
+    lags = np.arange(SHORTEST, len(noise) - 1)
     if not len(lags):
         return ()
     here, least = found[lags], np.maximum(LEAST, _significant(len(lags)) * noise[lags])
-    peaks = lags[(here >= found[lags - 1]) & (here >= found[lags + 1]) & (here >= least)]
+    high = lags[(here >= found[lags - 1]) & (here >= found[lags + 1]) & (here >= least)]
+    peaks = np.array([lag for lag in high.tolist() if _returns(found, lag)], np.int64)
     if not len(peaks):
         return ()
     short = int(peaks[found[peaks] >= NEAR * found[peaks].max()][0])
-    left, noise = (one[::short][:MULTIPLES] for one in _autocorrelation(y[short:] - y[:-short]))
-    for times in range(2, len(left) - 1):
-        enough = max(LONG, _significant(MULTIPLES) * noise[times])
-        if left[times] >= max(enough, left[times - 1], left[times + 1]):
+    if found[2 : SMOOTH + 1].mean() >= NEAR * found[short]:
+        return ()
+    rest = y[short:] - y[:-short]
+    left, noise = _autocorrelation(np.where(np.abs(rest) > EXACT * np.nanstd(y), rest, 0.0))
+    left, noise = left[::short], noise[::short]
+    for times in range(2, min(len(noise), MULTIPLES) - 1):
+        if left[times] >= max(LONG, _significant(MULTIPLES) * noise[times]) and _returns(left, times):
             return short, times * short
     return (short,)
+
+
+def _stands_out(found: Floats, lag: int) -> bool:
+    """Whether an autocorrelation is the highest within half a lag, and falls by RISE of it on either side."""
+    half = (lag + 1) // 2
+    before, after = found[half:lag], found[lag + 1 : lag + lag // 2 + 1]
+    rise = found[lag] - max(before.min(), after.min())
+    return bool(found[lag] >= max(before.max(), after.max()) and rise >= RISE * found[lag])
+
+
+def _returns(found: Floats, lag: int) -> bool:
+    """Whether an autocorrelation stands out at a lag, and is nearly as high again at twice that lag."""
+    near = lag // 8 + 1
+    return _stands_out(found, lag) and bool(found[2 * lag - near : 2 * lag + near + 1].max() >= KEPT * found[lag])
 
 
 def _significant(lags: int) -> float:
@@ -88,11 +118,11 @@ def _significant(lags: int) -> float:
 
 
 def _autocorrelation(step: Floats) -> tuple[Floats, Floats]:
-    """(R / PERIODS,) of R values at lags 0, 1, …; empty where nothing varies. And the standard deviations that they
-    would have if the values were differences of white noise.
+    """Of R values at lags 0, 1, … up to 3/4 R; empty where nothing varies. And, at the first R / PERIODS lags, the
+    standard deviations that they would have if the values were differences of white noise.
 
-    These are √(1.5 (N − k)) / N at lag k (Bartlett 1946: 1 + 2ρ₁² = 1.5), with N the values that weigh: R, or fewer
-    where few are far from 0.
+    Sums over fewer pairs are scaled up. The deviations are √(1.5/(N (1 − k/R))) at lag k (Bartlett 1946: 1 + 2ρ₁² =
+    1.5), with N the values that weigh: R, or fewer where few are far from 0.
     """
     step = np.where(np.isfinite(step), step, 0.0)
     limit = WINSOR * np.median(np.abs(step)) / 0.6745 if len(step) else 0.0
@@ -105,5 +135,6 @@ def _autocorrelation(step: Floats) -> tuple[Floats, Floats]:
     size = 1 << (2 * len(step) - 1).bit_length()
     spectrum = np.fft.rfft(step, size)
     weigh = min(6 * power**2 / float((step**4).sum()), len(step))
-    noise = np.sqrt(1.5 / weigh * (1 - np.arange(count) / len(step)))
-    return np.asarray(np.fft.irfft(spectrum * spectrum.conj(), size)[:count] / power), noise
+    pairs = 1 - np.arange(3 * len(step) // 4 + 1) / len(step)
+    found = np.fft.irfft(spectrum * spectrum.conj(), size)[: len(pairs)] / (power * pairs)
+    return np.asarray(found), np.sqrt(1.5 / weigh / pairs[:count])

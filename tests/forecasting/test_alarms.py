@@ -18,15 +18,23 @@ SHAPE = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
 ANOMALY, CHANGE, STUCK = (1 << at for at in range(len(KINDS)))
 
 
-def due(y: np.ndarray, sd: np.ndarray | float = 1.0, series: np.ndarray | int = 0, start: int = 0) -> Due:
-    """Truths of forecasts N(0, sd²)."""
+def due(
+    y: np.ndarray,
+    sd: np.ndarray | float = 1.0,
+    series: np.ndarray | int = 0,
+    start: int = 0,
+    mean: np.ndarray | float = 0.0,
+) -> Due:
+    """Truths of forecasts N(mean, sd²)."""
     rows = torch.arange(start, start + len(y))
     one = torch.ones(len(y), 1, dtype=torch.float64)
     scale = torch.from_numpy(np.broadcast_to(sd, len(y)).astype(float))
-    bands = scale * torch.tensor([[-1.96], [0.0], [1.96]], dtype=torch.float64)
+    middle = torch.from_numpy(np.broadcast_to(mean, len(y)).astype(float))
+    bands = middle + scale * torch.tensor([[-1.96], [0.0], [1.96]], dtype=torch.float64)
     code = torch.from_numpy(np.broadcast_to(series, len(y)).astype(np.int64))
     rest: Any = (bands, scale.log()[None], Inputs(one[:0], one[:0]), one[:0], one[None])
-    return Due(code, rows, rows, rows, 0 * rows, torch.from_numpy(y.astype(float)), Gaussian(0 * one, one, one), *rest)
+    predictive = Gaussian(middle[:, None], one, one)
+    return Due(code, rows, rows, rows, 0 * rows, torch.from_numpy(y.astype(float)), predictive, *rest)
 
 
 def judged(y: np.ndarray, rate: float, batch: int = 256, alarms: Alarms | None = None, **about: Any) -> tuple[Any, Any]:
@@ -74,6 +82,35 @@ def test_stretches_are_no_more_frequent_than_nominal(name: str, rate: float) -> 
         assert (kind & bit > 0).mean() < 0.6 * rate  # nominal is half of the rate
 
 
+@pytest.mark.parametrize("rate", [0.01, 0.001])
+@pytest.mark.parametrize("level", [0.0, 7.25, -1e6])
+def test_a_constant_raises_no_alarm(level: float, rate: float) -> None:
+    """A truth that is its forecast says nothing, and a value that was never another is not stuck."""
+    y = np.full(9000, level)
+    p, kind = judged(y, rate, mean=level)
+    assert not kind.any() and p.min() > 0.9
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.001])
+def test_long_stops_raise_alarms_at_most_at_the_nominal_rate(rate: float) -> None:
+    """A vehicle that stands a third of the time, 20 to 600 rows each; at rest the forecast is the value itself."""
+    rng = np.random.default_rng(5)
+    moving = [rng.random() < 0.5 for _ in range(100)]
+    lengths = rng.integers(20, 600, 100)
+    stands = np.repeat(moving, lengths)[:20_000]
+    y = np.where(stands, 0.0, 20 + NOISE)
+    _, kind = judged(y, rate, mean=np.where(np.append(False, stands[:-1]), 0.0, 20.0))
+    for bit in (CHANGE, STUCK):
+        assert (kind & bit > 0).sum() <= max(0.5 * rate * len(y), 3)
+
+
+def test_a_sensor_that_is_stuck_for_long_is_told_some_times_and_no_more() -> None:
+    y = np.where(np.arange(6000) < 3000, NOISE[:6000], 1.5)
+    _, kind = judged(y, 0.001)
+    found = np.flatnonzero(kind & STUCK)
+    assert 3000 <= found[0] <= 3005 and len(found) <= 5
+
+
 def test_tail_probabilities_are_those_of_the_distribution() -> None:
     p, _ = judged(NOISE, 0.001)
     exact = 2 * norm.sf(np.abs(NOISE))
@@ -100,7 +137,7 @@ def faulty(name: str, y: np.ndarray, at: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "bit", "rows"),
     [
-        ("level", CHANGE, 25),
+        ("level", CHANGE, 30),
         ("variance", CHANGE, 25),
         ("drift", CHANGE, 150),
         ("stuck", STUCK, 5),
@@ -121,7 +158,7 @@ def test_detectors_are_those_of_a_loop() -> None:
     start, alarm = np.log(generator.random((4, 2))), generator.random(300) < 0.05
     now, expected = np.exp(start), np.empty((300, 2))
     for row in range(300):
-        now[series[row]] = (now[series[row]] + 1) * np.exp(bets[row])
+        now[series[row]] = np.maximum(now[series[row]], 1.0) * np.exp(bets[row])
         expected[row] = now[series[row]]
         if alarm[row]:
             now[series[row]] = 0.0

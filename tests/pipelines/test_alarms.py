@@ -49,6 +49,14 @@ def test_a_report_has_the_rows_behind_the_last_full_micro_batch(tmp_path: Path) 
     assert "Forecasts" in page.sections and "Alarms" in page.sections
 
 
+@pytest.mark.parametrize("level", [0.0, 7.25])
+def test_a_constant_raises_no_alarm_and_no_warning(level: float, tmp_path: Path) -> None:
+    """A stuck value is one that varied before. Masses of a target without spread divided by it."""
+    make_table(tmp_path / "table", frame_of(2500).with_columns(y=pl.lit(level)))
+    summary = run(tmp_path / "table", tmp_path / "run", model="linear", season=(), alarm_rate=0.001)
+    assert {kind: summary["alarms"][kind] for kind in KINDS} == dict.fromkeys(KINDS, 0)
+
+
 def test_a_report_marks_the_rows_that_raised_an_alarm(tmp_path: Path) -> None:
     """By kind, at their values, with the bands one step ahead: those of --predictions; --alarms has the listed ones."""
     make_table(tmp_path / "table", stuck(series=("a", "b")))
