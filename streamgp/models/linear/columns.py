@@ -26,7 +26,9 @@ KNOTS = 5
 DISTINCT = 3
 """Values that a known input has at most to count as a type of day: a holiday flag."""
 FULL = 2
-"""Continuous known inputs that have hinges, those that explain most; others enter linearly."""
+"""Continuous known inputs that have hinges, those that explain most, and products of both; others enter linearly."""
+MET = [0, 2, 4]
+"""Hinges of an input that are multiplied by each other, those of the other, and the hour: the value, and two knots."""
 EXPLAINS = 0.02
 """Share of the variance of the first departures, adjusted for chance, below which an input has no hinges."""
 JUDGED = 120
@@ -36,7 +38,8 @@ DAYS = 14
 
 
 REFERENCE, PAST, CALENDAR, CONSTANT = "reference", "own past", "calendar", "constant"
-"""What a forecast departs from, and what columns are of, beside `known NAME`, `input NAME` and other targets."""
+"""What a forecast departs from, and what columns are of, beside `known NAME`, `known NAME × NAME` for
+products of two, `input NAME` and other targets."""
 
 
 class Known(NamedTuple):
@@ -228,6 +231,7 @@ class SeasonColumns:
         flags = [other for other, what in zip(self.context.known, known, strict=True) if what.flag]
         r1, r2 = parts.step(f"short1({name})"), parts.step(f"short2({name})")
         r7 = parts.step(f"long1({name})") if long else r1
+        met = dict[int, tuple[str, Tensor, Tensor]]()  # by rank: name, `MET` at the step and a short season before
         for other, what in zip(self.context.known, known, strict=True):
             block.label = f"known {other}"
 
@@ -259,25 +263,44 @@ class SeasonColumns:
             hinges = what.hinges
             here, change = hinges(there), hinges(there) - hinges(day)
             block.add(1.5, here, change)
+            met[what.rank] = other, here[..., MET], hinges(day)[..., MET]
             if what.rank:
                 block.add(1.5, there - at("now"), here - hinges(before))
                 continue
             mean = hinges(step("day"))
             block.add(1.5, here - hinges(before), mean, mean - hinges(step("day-long" if long else "day-short")))
-            few = [0, 2, 4]
-            block.add(1.5, hinges(at("now"))[..., few], hinges(step("day-short"))[..., few])
-            block.add(3.0, *((part[..., few, None] * clock.few[:, :, None]).flatten(2) for part in (here, change)))
+            block.add(1.5, hinges(at("now"))[..., MET], hinges(step("day-short"))[..., MET])
+            block.add(3.0, *(_products(part[..., MET], clock.few) for part in (here, change)))
             if not flags:
                 block.add(1.0, there - at("now"), there - step("at-1"))
+        if 0 in met:
+            one, here, day = met[0]
+            block.label = f"known {one}"
+            block.add(3.0, _squares(here), _squares(here) - _squares(day))
+            for two, here_too, day_too in [met[rank] for rank in range(1, FULL) if rank in met]:
+                block.label = f"known {one} × {two}"
+                product = _products(here, here_too)
+                block.add(3.0, product, product - _products(day, day_too))
 
     def _calendar(self, block: ColumnBlock, clock: PhaseTerms) -> None:
         """The time of the step."""
         block.label = CALENDAR
         if clock.days is not None:
-            block.add(6.0, clock.days, (clock.days[..., None] * clock.few[:, :, None]).flatten(2))
+            block.add(6.0, clock.days, _products(clock.days, clock.few))
         else:
             block.add(6.0, clock.few)
         block.add(10.0, clock.year)
+
+
+def _products(one: Tensor, two: Tensor) -> Tensor:
+    """(H, N, a), (H, N, b) -> (H, N, ab) each column of one with each of the other."""
+    return (one[..., :, None] * two[..., None, :]).flatten(2)
+
+
+def _squares(columns: Tensor) -> Tensor:
+    """(H, N, a) -> (H, N, a(a + 1)/2) each column times itself and those behind it."""
+    one, two = torch.triu_indices(columns.shape[-1], columns.shape[-1], device=columns.device)
+    return columns[..., one] * columns[..., two]
 
 
 def first_known(*values: Tensor) -> Tensor:
