@@ -133,6 +133,16 @@ def infinite(numbers: pl.Series) -> pl.Series:
     return numbers.is_finite().not_().fill_null(False)
 
 
+def name_numbers(nulls: Sequence[str]) -> bool:
+    """Whether what stands for a missing value may be a number, which a parser of numbers would take for a value.
+
+    Example:
+        >>> name_numbers(["ERR", "nan"]), name_numbers(["-999"])
+        (False, True)
+    """
+    return any(re.fullmatch(r"\s*[+-]?[\d.,]*\d[\d.,]*(?:[eE][+-]?\d+)?\s*", null) for null in nulls)
+
+
 def finite(numbers: pl.Series, missing: pl.Series) -> pl.Series:
     """NaN and infinities are missing values."""
     return numbers.set(missing, None) if missing.any() else numbers

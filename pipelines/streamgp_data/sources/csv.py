@@ -28,6 +28,7 @@ from streamgp_data.reading.cells import (
     finite,
     infinite,
     lossy,
+    name_numbers,
     nothing,
     polars_type,
     to_arrow,
@@ -191,6 +192,8 @@ class Csv(TextLines):
         types = {name: polars_type(kind) for name, kind in self._kinds.items()} | dict.fromkeys(
             self._unit_behind, pl.String()
         )
+        if name_numbers(self._nulls):
+            types = dict.fromkeys(types, pl.String())
         if self._open_marks and b"." in data:
             types |= {name: pl.String() for name in self._open_marks if types[name] != pl.Int64()}
         if dialect.trailing:

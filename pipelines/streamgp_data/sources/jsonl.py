@@ -29,6 +29,7 @@ from streamgp_data.reading.cells import (
     exact_kind,
     fault,
     lossy,
+    name_numbers,
     nothing,
     storable_text,
     to_arrow,
@@ -138,7 +139,7 @@ class Jsonl(TextLines):
 
     def _plain(self, block: RecordBlock) -> pa.RecordBatch | None:
         """The fast way, or None where the block needs the careful one."""
-        if not _is_text(block.data):  # Arrow takes any bytes
+        if not _is_text(block.data) or name_numbers(self._nulls):  # Arrow takes any bytes
             return None
         rows = count(block.data, 10) + (not block.data.endswith(b"\n"))
         wanted = pa.schema([(name, _WIDE.get(kind, kind)) for name, kind in self._kinds.items()])
