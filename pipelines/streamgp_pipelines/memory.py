@@ -201,9 +201,9 @@ def stored(frame: Frame, path: Path, columns: Mapping[str, str | None], set_asid
         file = Path(folder) / "frame.parquet"
         write_table(rows, file)
         config = IngestConfig.read({"source": (str(file),), "table": str(path), "as_name": NAME, **columns})
-        found, hints = list[str](), Any
+        found = list[str]()
         try:
-            hints = ingest(config)["hints"]
+            hints: Any = ingest(config)["hints"]
         except (DataError, SchemaError, TableError):
             if not Table.exists(path):
                 raise
