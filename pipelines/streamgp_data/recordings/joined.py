@@ -232,7 +232,7 @@ class Joined(Columnar):
             times: Times = clock.first + clock.every * np.arange(start, stop)
         else:
             times = self.samples.rows(clock.signal, start, stop)
-        micros = np.round(times / 1000).astype(np.int64) if self._elapsed else (times + 500) // 1000
+        micros = (times + 500) // 1000
         columns = [pa.array(micros / 1e6) if self._elapsed else pa.array(micros).cast(pa.timestamp("us", "UTC"))]
         for name in self._columns:
             found = join(times, *self.samples.between(name, int(times[0]), int(times[-1])), rule, self._config.max_age)
