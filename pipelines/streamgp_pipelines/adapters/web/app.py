@@ -164,8 +164,8 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         return service.hosts[name]
 
     async def give(
-        view: LearnerView, form: Format, horizon: int | None, levels: list[float] | None, quantiles: list[float] | None,
-        future: tuple[int, Any] | None,
+        host: Host, view: LearnerView, form: Format, horizon: int | None, levels: list[float] | None,
+        quantiles: list[float] | None, future: tuple[int, Any] | None,
     ) -> Response:  # fmt: skip
         most = view.spec.horizon
         if horizon is not None and horizon > most:
@@ -173,9 +173,10 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
             raise Refusal(422, message, f"ask for at most {most}, or train with a longer --horizon", "query.horizon")
         marked, rows = future or (None, None)
         asked = (form, horizon, ordered(levels), ordered(quantiles))
-        body = view.kept("forecast", *asked, marked)
+        lagging = host.lagging
+        body = view.kept("forecast", *asked, marked, lagging)
         if body is None:
-            body = await run_in_threadpool(view.forecast, *asked, rows, marked)
+            body = await run_in_threadpool(view.forecast, *asked, rows, marked, lagging)
         return _response(body, form, view)
 
     posted = body_of_rows(service, config.request_rows)
@@ -217,7 +218,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         """
         host = host_of(name)
         view, future = _view(host), host.future
-        found = await give(view, _wanted(request), horizon, level, quantile, future)
+        found = await give(host, view, _wanted(request), horizon, level, quantile, future)
         if future is host.future:
             memo.keep(request.scope, host, view, found)
         return found
@@ -240,7 +241,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         body, kind = await _body(request, config)
         given = await run_in_threadpool(_frame, body, kind, config)
         future = (next(_futures), given)
-        found = await give(view, form, horizon, level, quantile, future)
+        found = await give(host, view, form, horizon, level, quantile, future)
         await run_in_threadpool(host.keep_future, future)
         return found
 
