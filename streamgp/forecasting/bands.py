@@ -442,7 +442,8 @@ class Bands(Declared, Volatility):
         phase = block if self.period > 1 else np.zeros_like(block)
         table = self._caps.table(units, wanted[above])[unit[..., None], phase, self._group]
         caps = mean[..., None] + deviation[..., None] * table
-        nearer = np.minimum(quantiles[..., above], caps)
+        middle = quantiles[..., wanted <= 0.5].max(-1, initial=-np.inf, keepdims=True)
+        nearer = np.maximum(np.minimum(quantiles[..., above], caps), middle)  # no cap is below a lower quantile
         there = often[unit][..., None]  # (N, O, 1)
         ends = [np.where(there, part[..., -1], np.nan) for part in (quantiles, nearer)]
         used = there & self._caps.earned(units)[unit][..., None]

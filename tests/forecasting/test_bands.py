@@ -149,6 +149,22 @@ def test_quantiles_never_cross_and_hold_any_probability() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in played.bands.state()[0].items())
 
 
+def test_caps_of_a_target_that_is_often_0_do_not_cross_its_median() -> None:
+    """The median follows the errors, caps the deviation of the model, which may fall: a car that pulls away."""
+    y = np.where(np.random.default_rng(5).random(1500) < 0.3, 0.0, 4.0)
+    bands = Bands(SHAPE, CALIBRATION, 1)
+    bands.note(torch.zeros(len(y), dtype=torch.int64), torch.from_numpy(y)[:, None])
+    played = Player(bands, y)
+    played.play()
+    nil, one = torch.zeros(1, dtype=torch.int64), torch.ones(1, HORIZON, dtype=torch.float64)
+    past = torch.ones(1, 4, 1, dtype=torch.float64)
+    issued = Gaussian(0 * one, 0 * one, 1e-4 * one)
+    found = bands.quantiles(
+        Questions(nil, nil, nil[:, None].expand(1, HORIZON), issued, 0 * one, past), [0.5, 0.9, 0.975]
+    )
+    assert (found[0] > 2).all() and (found.diff(dim=0) >= 0).all()
+
+
 def test_nothing_is_outside_the_bounds() -> None:
     y = np.abs(np.random.default_rng(5).normal(size=2000)) * 0.3
     bands = Bands(SHAPE, Calibration((80.0, 95.0), lower=0.0, upper=1.0), 24)

@@ -22,6 +22,7 @@ def test_rain_nights_and_counts_have_a_bound_and_others_have_none() -> None:
     assert bounded(night) and bounded(generator.poisson(1.0, 200)) and bounded(np.append(night, np.nan))
     demand, degrees = generator.normal(50, 5, 500), generator.normal(0, 3, 500).round()
     assert not any(map(bounded, (demand, degrees, demand - 50, np.zeros(500), np.append(night, -1e-9))))
+    assert not bounded(np.append(np.zeros(500), np.ones(19))) and bounded(np.append(np.zeros(500), np.ones(20)))
     assert not bounded(np.where(np.arange(1000) < 40, 0.0, demand.mean()))  # too seldom
 
 

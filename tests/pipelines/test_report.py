@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -158,6 +158,18 @@ def test_what_is_not_known_is_named_with_its_remedy(run: Trained, tmp_path: Path
     assert any("--predictions" in line for line in found.missing)
     titles = [one["title"] for one in drawn((tmp_path / "r.html").read_text())]
     assert "Coverage by step" in titles and not any(name.startswith("PIT") for name in titles)
+
+
+@pytest.mark.parametrize(("every", "why"), [(None, "its table no interval"), (100, "is not a whole number of 4 to")])
+def test_why_there_is_no_place_in_a_cycle(every: int | None, why: str, tmp_path: Path) -> None:
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    times = [start + timedelta(milliseconds=100 * row) for row in range(400)]
+    data = frame_of(400).with_columns(t=pl.Series(times, dtype=pl.Datetime("us", "UTC")))
+    make_table(tmp_path / "table", data, every_ns=None if every is None else every * 10**6)
+    run_of(tmp_path / "table", tmp_path / "run", model="linear", season=())
+    found = report(ReportConfig.read({"checkpoint": tmp_path / "run", "output": tmp_path / "r.html"}))
+    (line,) = [line for line in found.missing if line.startswith("By place in the cycle")]
+    assert why in line
 
 
 @pytest.mark.parametrize("model", ["linear", "ensemble"])

@@ -243,6 +243,17 @@ def test_known_inputs_outlive_a_restart_and_what_is_missing_is_said_in_words_of_
         assert client.post("/forecast", json=future).json() == asked
 
 
+def test_a_forecast_says_that_learning_lags_by_more_than_a_horizon(home: Path) -> None:
+    with client_of(home) as client:
+        host = client.service.hosts["plain"]
+        wait_for(lambda: client.get("/forecast").status_code == 200)
+        received = host.received()
+        for more, lags in ((4, False), (5, True), (0, False)):  # the horizon is 4
+            host.received = lambda rows=received + more: rows
+            warnings = client.get("/forecast").json()["warnings"]
+            assert any(line.startswith("learning lags") for line in warnings) == lags
+
+
 def test_alarms_are_answered_and_passed_on(home: Path) -> None:
     run(home / "table", home / "watched", alarm_rate=0.01, **LINE)
     config = config_of(home, "watched", on_alarm=f"tee {home / 'told'}")
@@ -251,12 +262,15 @@ def test_alarms_are_answered_and_passed_on(home: Path) -> None:
     with serving(config) as service:
         wait_for(lambda: service.ready)
         client: Any = TestClient(create_app(service, config, None), "http://127.0.0.1")
+        before = client.get("/alarms").json()["counts"]
         assert client.post("/rows", json=rows).json()["accepted"] == 3
         wait_for(lambda: raised(client))
         found = client.get("/alarms").json()
         (first,) = raised(client)
     assert (first["ds"], first["alarm"]) == (rows[1]["t"], "anomaly") and first["p"] < 0.01
     assert (found["rate"], found["name"]) == (0.01, "watched")
+    after = found["counts"]  # of the rows behind the last full micro-batch, too, as the list
+    assert (after["rows"], after["anomaly"]) == (before["rows"] + 3, before["anomaly"] + 1)
     told = json.loads((home / "told").read_text())  # of the last message
     assert told["source"] == "serve" and 500.0 in [one["y"] for one in told["alarms"]]
 

@@ -138,7 +138,9 @@ class RunConfig(DataConfig):
     level: Annotated[Levels, Flag(HelpPanel.DISTRIBUTION, first=True)] = (80.0, 90.0, 95.0)
     quantiles: Annotated[Quantiles, Flag(HelpPanel.DISTRIBUTION)] = ()
     point: Annotated[Literal["mean", "median"], Flag(HelpPanel.DISTRIBUTION)] = Field(
-        "mean", description="Point forecast: mean of the model, or median of the calibrated distribution"
+        "mean",
+        description="Point forecast: mean of the model, which may lie outside of a band where values stand still, or "
+        "median of the calibrated distribution, which does not",
     )
     lower: Annotated[
         Annotated[float, Field(allow_inf_nan=False)] | Literal["none"] | None,

@@ -26,6 +26,7 @@ from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import HeldOut, asked, held_out
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.newest import NewestScored
+from streamgp_pipelines.learning.phases import FEWEST, MOST, Phases
 from streamgp_pipelines.learning.predictions import frame, kept
 from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
 from streamgp_pipelines.learning.session import check_table
@@ -210,7 +211,7 @@ def run_page(run: Run) -> Page:
     phases = _by_phase(run, parts, levels, y)
     sections.append(Section("By place in the cycle", phases))
     if not phases:
-        missing.append("By place in the cycle: this run has no season, and its table no interval.")
+        missing.append(f"By place in the cycle: {_no_cycle(spec)}.")
     sections.append(Section("By series and stretch", _by_part(run, parts, levels)))
     calibration: list[Figure] = []
     if binary:
@@ -356,6 +357,15 @@ def _by_phase(run: Run, parts: dict[str, Any], levels: tuple[float, ...], y: str
             ticks = [known[1][part["from"] * PHASES // period] for part in phases]
         found.append(_coverage("Coverage by place in the cycle", phases, levels, "begins at", ticks))
     return found
+
+
+def _no_cycle(spec: WindowSpec) -> str:
+    """Why scores have no places in a cycle."""
+    if Phases(spec).period > 1:
+        return "the scored forecasts do not cover a whole cycle yet"
+    if spec.every_ns is None or spec.time is None:
+        return "this run has no season, and its table no interval"
+    return f"this run has no season, and a day of its table is not a whole number of {FEWEST} to {MOST:,} rows"
 
 
 def _by_part(run: Run, parts: dict[str, Any], levels: tuple[float, ...]) -> list[Figure | HtmlTable]:

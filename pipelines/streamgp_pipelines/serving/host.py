@@ -142,6 +142,8 @@ class Host(OnlineRun):
         """The known inputs that were given last, and which they are: 0 are those that were given before a restart."""
         if (before := read_future(session.config.checkpoint)) is not None:
             self.future = (0, before)
+        self.received: Callable[[], int] = lambda: session.table.rows
+        """Rows of the table, as far as this process knows."""
         self._keeping = Lock()
         self._failed = failed
         self._news = Event()
@@ -152,6 +154,16 @@ class Host(OnlineRun):
     def rows(self) -> int:
         """Rows that the state that is shown has learned."""
         return 0 if self.view is None else self.view.rows
+
+    @property
+    def lagging(self) -> bool:
+        """Whether the newest row was received more than a horizon after the newest that the state shown has learned,
+        by the mean number of rows a series."""
+        if self.view is None:
+            return False
+        waiting = self.received() - self.view.rows
+        horizon: int = self.view.spec.horizon
+        return waiting > horizon * max(len(self.view.forecaster.learner.windows.names), 1)
 
     @property
     def reach(self) -> float:
@@ -165,12 +177,12 @@ class Host(OnlineRun):
         Raises:
             StateError: the checkpoint raises none.
         """
-        alarms = self.session.learner.alarms
-        if alarms is None or self.view is None:
+        view = self.view
+        if view is None or view.alarm_counts is None:
             raise StateError(f"checkpoint {self.name} raises no alarms", hint="train it with --alarm-rate 0.001")
         rate = self.session.learner.alarm_rate
-        state = {"name": self.name, "rows": self.rows, "rate": rate, "counts": alarms.summary()}
-        return to_json(state | {"alarms": self.view.alarms().to_dicts()}, inf_nan_mode="null")
+        state = {"name": self.name, "rows": view.rows, "rate": rate, "counts": view.alarm_counts}
+        return to_json(state | {"alarms": view.alarms().to_dicts()}, inf_nan_mode="null")
 
     def keep_future(self, future: tuple[int, pa.Table]) -> None:
         """Use known inputs from now on, after a restart as well, unless later ones were given meanwhile.
@@ -226,12 +238,14 @@ class Host(OnlineRun):
         began = time.monotonic()
         session, tail = self.session, self.tail
         learned = session.learner.warmup.done_at is not None
-        newest = session.newest.ahead(session.learner.preview(tail)[1] if learned else [])
+        judged, last = session.learner.preview(tail) if learned else (session.learner, [])
+        alarms = None if judged.alarms is None else judged.alarms.summary()
+        newest = session.newest.ahead(last)
         learner = copy_of(session.learner)
         about = manifest(learner, session.table, session.options, session.offset)
         saved = Saved(session.config.checkpoint, learner.rows, about | {"fitted": False}, {}, {})
         forecaster = forecasting.Forecaster(saved, learner, tail)
-        self.view = LearnerView(forecaster, self.name, learner.rows + self._tail_rows(), newest)
+        self.view = LearnerView(forecaster, self.name, learner.rows + self._tail_rows(), newest, alarms)
         give_back()
         self.shown_at = time.monotonic()
         self._cost = self.shown_at - began

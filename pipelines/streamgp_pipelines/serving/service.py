@@ -108,6 +108,7 @@ def serving(
                 intake = service.intakes[session.table.id] = Intake(table, limit)
                 stack.callback(intake.close)
             intake = service.intake(host)
+            host.received = partial(_received, intake, host)
             intake.committed.append(host.wake)
             intake.reach = max(intake.reach, host.reach)
         strange = [table.path for id, table in tables.items() if id not in service.intakes]
@@ -133,6 +134,10 @@ def serving(
                 host.stop()
             for host in service.hosts.values():
                 host.join()
+
+
+def _received(intake: Intake, host: Host) -> int:
+    return max(intake.table.rows, host.session.table.rows)  # those of a broker come another way
 
 
 def _wake(service: Service) -> None:

@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 from pydantic_core import to_json
 
+from streamgp.base import Json
 from streamgp.errors import StateError, StreamgpError, UsageError
 from streamgp_pipelines.forecasting.forecast import Forecaster
 from streamgp_pipelines.forecasting.future import as_future
@@ -33,10 +34,18 @@ class LearnerView:
         name: of the checkpoint.
         rows: that it has learned.
         newest: scored forecasts, up to its last row.
+        alarm_counts: `Alarms.summary` up to its last row; None where it raises none.
     """
 
-    def __init__(self, forecaster: Forecaster, name: str, rows: int, newest: NewestScored) -> None:
-        self.name, self.rows = name, rows
+    def __init__(
+        self,
+        forecaster: Forecaster,
+        name: str,
+        rows: int,
+        newest: NewestScored,
+        alarm_counts: dict[str, Json] | None,
+    ) -> None:
+        self.name, self.rows, self.alarm_counts = name, rows, alarm_counts
         self._newest_scored = newest
         self._forecaster, self._lock = forecaster, Lock()
         self._kept: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
@@ -65,6 +74,7 @@ class LearnerView:
         quantiles: tuple[float, ...] | None,
         future: pa.Table | None = None,
         marked: Any = None,
+        lagging: bool = False,
     ) -> bytes:
         """The next steps of every series.
 
@@ -72,6 +82,7 @@ class LearnerView:
             form: of the answer.
             horizon, levels, quantiles, future: of `Forecaster.forecast`.
             marked: tells one future from another.
+            lagging: whether to warn that rows of more than a horizon wait to be learned.
 
         Raises:
             StateError, UsageError, DataError: as `Forecaster.forecast`.
@@ -87,9 +98,16 @@ class LearnerView:
                     error.hint = self._how_to_post()
                 raise
             heading = {"name": self.name, "model": found.model, "rows": self.rows, "levels": found.levels}
-            return write(found.frame, form, heading | {"warnings": found.warnings}, "forecast")
+            warnings = [*found.warnings, *([self._lag()] if lagging else [])]
+            return write(found.frame, form, heading | {"warnings": warnings}, "forecast")
 
-        return self._once(("forecast", form, horizon, levels, quantiles, marked), make)
+        return self._once(("forecast", form, horizon, levels, quantiles, marked, lagging), make)
+
+    def _lag(self) -> str:
+        return (
+            f"learning lags: rows of more than a horizon were received after the {self._newest()}, and wait to be "
+            "learned; a model that is faster, such as linear, keeps up with more rows a second"
+        )
 
     def _how_to_post(self) -> str:
         spec = self.spec

@@ -167,8 +167,8 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         return service.hosts[name]
 
     async def give(
-        view: LearnerView, form: Format, horizon: int | None, levels: list[float] | None, quantiles: list[float] | None,
-        future: tuple[int, Any] | None,
+        host: Host, view: LearnerView, form: Format, horizon: int | None, levels: list[float] | None,
+        quantiles: list[float] | None, future: tuple[int, Any] | None,
     ) -> Response:  # fmt: skip
         most = view.spec.horizon
         if horizon is not None and horizon > most:
@@ -176,9 +176,10 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
             raise Refusal(422, message, f"ask for at most {most}, or train with a longer --horizon", "query.horizon")
         marked, rows = future or (None, None)
         asked = (form, horizon, ordered(levels), ordered(quantiles))
-        kept = view.kept("forecast", *asked, marked)
+        lagging = host.lagging
+        kept = view.kept("forecast", *asked, marked, lagging)
         if kept is None:
-            kept = await run_in_threadpool(view.forecast, *asked, rows, marked)
+            kept = await run_in_threadpool(view.forecast, *asked, rows, marked, lagging)
         return _response(kept, form, view)
 
     tables = {name: service.intake(host).table for name, host in service.hosts.items()}
@@ -226,7 +227,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         """
         host = host_of(name)
         view, future = _view(host), host.future
-        found = await give(view, _wanted(request), horizon, level, quantile, future)
+        found = await give(host, view, _wanted(request), horizon, level, quantile, future)
         if future is host.future:
             memo.keep(request.scope, host, view, found)
         return found
@@ -248,7 +249,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         view, form = _view(host), _wanted(request)
         given, kind = await _body(request, config)
         future = (next(_futures), await run_in_threadpool(_frame, given, kind, config, future_of[host.name]))
-        found = await give(view, form, horizon, level, quantile, future)
+        found = await give(host, view, form, horizon, level, quantile, future)
         await run_in_threadpool(host.keep_future, future)
         return found
 

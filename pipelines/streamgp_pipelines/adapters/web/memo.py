@@ -19,7 +19,7 @@ KEPT = 256
 class _Answer(NamedTuple):
     host: Host
     view: weakref.ref[LearnerView]  # which would hold a whole state in memory
-    future: int | None
+    mark: tuple[int | None, bool]
     response: Response
 
 
@@ -34,7 +34,7 @@ class Memo:
         if scope["method"] != "GET":
             return None
         found = self._kept.get(_key(scope))
-        if found is None or found.view() is not found.host.view or found.future != _mark(found.host):
+        if found is None or found.view() is not found.host.view or found.mark != _mark(found.host):
             return None
         return found.response
 
@@ -46,8 +46,8 @@ class Memo:
             self._kept.popitem(last=False)
 
 
-def _mark(host: Host) -> int | None:
-    return None if host.future is None else host.future[0]
+def _mark(host: Host) -> tuple[int | None, bool]:
+    return None if host.future is None else host.future[0], host.lagging
 
 
 def _key(scope: Scope) -> tuple[str, bytes, bytes]:

@@ -74,8 +74,7 @@ class _Learners(Collector):
         for name, host in self._service.hosts.items():
             if host.view is None:
                 continue
-            rows = max(self._service.intake(host).table.rows, host.session.table.rows)  # a broker's come another way
-            gauges["table_rows"].add_metric([name], rows)
+            gauges["table_rows"].add_metric([name], host.received())
             gauges["learned_rows"].add_metric([name], host.rows)
             gauges["saved_rows"].add_metric([name], max(host.session.saved_rows, 0) + host.session.saved_tail)
             gauges["state_age_seconds"].add_metric([name], time.monotonic() - host.shown_at)
