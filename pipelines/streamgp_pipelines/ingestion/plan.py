@@ -282,10 +282,18 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
         raise UsageError(f"{source.uri}: it has one column, {source.names[0]!r}", hint=hint)
     raise UsageError(
         f"{source.uri}: none of the columns is a time by itself: {', '.join(source.names)}",
-        hint=f"it looks like {looks}"
+        hint=f"it looks like {looks}{_more(config)}"
         if looks
         else "name one with --time COLUMN (and --time-format), or use --time row where there is no clock",
     )
+
+
+def _more(config: IngestConfig) -> str:
+    """What else may be needed where a time is named."""
+    zone = "" if config.timezone else "--timezone Europe/Berlin or the like if it is a local time"
+    every = "" if config.every else "--every 1h if rows are that far apart"
+    more = " and ".join(part for part in (zone, every) if part)
+    return f"; add {more}" if more else ""
 
 
 def _of_workbook(cells: pa.ChunkedArray[Any]) -> bool:
