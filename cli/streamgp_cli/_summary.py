@@ -144,7 +144,7 @@ def _scale(scale: dict[str, Any], online: bool) -> str:
     values = ", ".join(f"{name} {shown(one['value'])}".strip() for name, one in each.items())
     rows = max(one["rows"] for one in each.values())
     over = f"{shown(rows)} {'warm-up' if online else 'training'} rows"
-    later = ", where that of the naive forecast is of the rows after them" if online else ""
+    later = "; the MAE of the naive forecast is of the rows after them" if online else ""
     return f"{values}, mean |change| in {naive} over the {over}{later}"
 
 
