@@ -148,7 +148,9 @@ def _scale(scale: dict[str, Any], online: bool) -> str:
     each = scale.get("targets") or {"": scale}
     values = ", ".join(f"{name} {shown(one['value'])}".strip() for name, one in each.items())
     rows = max(one["rows"] for one in each.values())
-    return f"{values}, mean |change| in {naive} over {shown(rows)} {'warm-up' if online else 'training'} rows"
+    over = f"{shown(rows)} {'warm-up' if online else 'training'} rows"
+    later = "; the MAE of the naive forecast is of the rows after them" if online else ""
+    return f"{values}, mean |change| in {naive} over the {over}{later}"
 
 
 def _print_targets(targets: dict[str, dict[str, Any]], levels: list[str]) -> None:

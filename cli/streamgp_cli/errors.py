@@ -109,8 +109,15 @@ def interrupted(command: str, code: int, *, as_json: bool) -> None:
 def _usage(error: TyperException) -> Failure:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "streamgp"
+    meant = _MEANT.get((path.rpartition(" ")[2], str(getattr(error, "option_name", ""))))
+    if meant is not None and hasattr(error, "possibilities"):
+        error.possibilities = [meant]
     message = error.format_message()
     return Failure("UsageError", message[:1].lower() + message[1:], f"see: {path} --help", error.exit_code)
+
+
+_MEANT = {("compare", "--output"): "--directory", ("train", "--output"): "--predictions"}
+"""What is meant by an option of other commands that a command has not."""
 
 
 def _remedy(number: int) -> str:

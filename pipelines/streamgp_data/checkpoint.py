@@ -33,6 +33,7 @@ from streamgp.errors import CheckpointError, ServiceError, StateError, StreamgpE
 from streamgp.windows.fitting import check_fits
 from streamgp_data import remote
 from streamgp_data.disk import load_file, memory_at_hand, store_file, sync
+from streamgp_data.intervals import written
 
 FORMAT = 1
 KEEP = 2
@@ -276,15 +277,15 @@ def check_fingerprint(saved: Mapping[str, Json], wanted: Mapping[str, Json]) -> 
         CheckpointError: some differ; the message names each with both values.
 
     Example:
-        >>> check_fingerprint({"lags": 24, "seed": 0}, {"lags": 48, "seed": 0})
+        >>> check_fingerprint({"known": ["T [°C]"], "lags": 24}, {"known": [], "lags": 24})
         Traceback (most recent call last):
-        streamgp.errors.CheckpointError: the checkpoint was made with other options: lags 24, now 48
+        streamgp.errors.CheckpointError: the checkpoint was made with other options: known T [°C], now none
     """
     names = [*wanted, *(name for name in saved if name not in wanted)]
     differ = [
         f"{name} {_show(saved, name)}, now {_show(wanted, name)}"
         for name in names
-        if name not in saved or name not in wanted or _canonical(saved[name]) != _canonical(wanted[name])
+        if _canonical(saved.get(name)) != _canonical(wanted.get(name))
     ]
     if differ:
         message = f"the checkpoint was made with other options: {'; '.join(differ)}"
@@ -292,7 +293,17 @@ def check_fingerprint(saved: Mapping[str, Json], wanted: Mapping[str, Json]) -> 
 
 
 def _show(options: Mapping[str, Json], name: str) -> str:
-    return json.dumps(options[name]) if name in options else "not given"
+    """An option as a user gives it."""
+    value = options.get(name)
+    if name in ("every", "tolerance") and isinstance(value, int):
+        return written(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, dict):
+        value = [f"{key}={one}" for key, one in value.items()]
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "none"
+    return "not given" if value is None else str(value)
 
 
 def _canonical(value: Json) -> str:

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -230,7 +230,12 @@ def _checkpoint(directory: Path, mend: bool) -> list[Finding]:
         saved = read_checkpoint(directory)
     except StreamgpError as error:
         return [_fault(of, "state", error)]
-    found = [Finding(of, "state", "ok", f"{saved.rows:,} rows")]
+    tail = Tail()
+    rows = saved.rows
+    with suppress(StreamgpError, ValueError, KeyError):
+        saved.restore({"tail": tail})
+        rows += 0 if tail.rows is None else tail.rows.num_rows
+    found = [Finding(of, "state", "ok", f"{rows:,} rows")]
     if passed := passed_over(saved):
         found = [
             Finding(of, "state", "note", passed[0], "run train again with the same line: it learns the rest again")

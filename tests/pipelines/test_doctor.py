@@ -121,6 +121,7 @@ def test_times_that_harm(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_was_passed_over_or_whose_table_is_gone(table: Table, tmp_path: Path) -> None:
     run(table, tmp_path / "c")
+    assert findings(checkpoint=tmp_path / "c")["state"].about == f"{table.rows:,} rows"
     newest = max((tmp_path / "c").glob("[0-9]*"))
     half = tmp_path / "c" / ".tmp-17"
     half.mkdir()

@@ -39,3 +39,11 @@ def test_corrected_values_are_no_series(tmp_path: Path) -> None:
     lines = [f"{hour},{at},{at / 7}" for at, hour in enumerate(HOURS)] + [f"{HOURS[2]},40,1.5", f"{HOURS[3]},41,2.5"]
     hints = take(tmp_path / "t", write(tmp_path / "a.csv", "\n".join(["ds,count,y", *lines]) + "\n"))["hints"]
     assert "--duplicates last" in str(hints) and "--series" not in str(hints)
+
+
+def test_a_status_of_few_rows_is_a_correction_first(tmp_path: Path) -> None:
+    lines = [f"2024-01-{1 + at // 24:02} {at % 24:02}:00,{at},W" for at in range(100)]
+    lines += [f"2024-01-01 {at:02}:00,{at + 0.5},E" for at in range(5)]
+    hints = take(tmp_path / "t", write(tmp_path / "a.csv", "\n".join(["ds,load,status", *lines, ""])))["hints"]
+    first = next(hint for hint in hints if "'status'" in hint)
+    assert 0 < first.index("--duplicates last") < first.index("--series 'status'")

@@ -73,7 +73,7 @@ def test_a_finished_run_prints_the_same_summary(copied: World) -> None:
         ({"batch": 32}, "batch 64 32"),
         ({"warmup": 201}, "warmup 200 201"),
         ({"gaps": "reset"}, "gaps fill reset"),
-        ({"calendar": True}, "calendar false true"),
+        ({"calendar": True}, "calendar off on"),
         ({"level": "80"}, "level 80.0 95.0"),
         ({"score_from": "300"}, "score-from 300"),
         ({"lags": 7, "seed": 1}, "lags 6 7 seed 0 1"),

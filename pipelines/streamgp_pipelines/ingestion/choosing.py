@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from streamgp.errors import UsageError
 from streamgp_data.columns import matching
 from streamgp_data.reading.cells import bare_name, unit_in
-from streamgp_data.reading.chosen import Chosen
 from streamgp_data.reading.files import FileSource
+from streamgp_data.reading.some_columns import SomeColumns
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.table import SEQ, Table
 from streamgp_pipelines.ingestion.plan import time_name
@@ -34,7 +34,7 @@ def asked_for(source: FileSource, config: IngestConfig, table: Table | None) -> 
             hint = f"it has: {', '.join(source.names)}"
             raise UsageError(f"--signals {pattern!r}: {source.uri} has no such column", hint=hint)
         kept |= set(found)
-    return Chosen(source, {name: name for name in source.names if name in kept})
+    return SomeColumns(source, {name: name for name in source.names if name in kept})
 
 
 def as_table(source: FileSource, config: IngestConfig, table: Table) -> tuple[FileSource, IngestConfig, list[str]]:
@@ -68,7 +68,7 @@ def as_table(source: FileSource, config: IngestConfig, table: Table) -> tuple[Fi
     names = {name: renamed.get(name, name) for name in source.names if name in wanted or name in renamed}
     given = [one.rpartition("=") for one in config.unit]
     units = tuple(f"{renamed.get(name, name)}={unit}" for name, _, unit in given)
-    found = Chosen(source, names)
+    found = SomeColumns(source, names)
     told = given_units(found, units)
     for own, name in renamed.items():
         unit = unit_in(own) or source.units.get(own) or told.get(name)

@@ -286,12 +286,20 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
     counted = {name: form for name in source.names if (form := elapsed_form(name, cells[name])) is not None}
     hint = "name one with --time COLUMN (and --time-format), or use --time row where there is no clock"
     if looks:
-        hint = f"it looks like {looks}"
+        hint = f"it looks like {looks}{_more(config)}"
     elif counted:
         name, form = next(iter(counted.items()))
         steps = f"; if it counts steps: --time '{name}'" if whole_numbers(cells[name].combine_chunks()) else ""
         hint = f"if {name!r} counts time from a start: --time '{name}' --time-format {form}, or another unit{steps}"
     raise UsageError(f"{source.uri}: none of the columns is a time by itself: {', '.join(source.names)}", hint=hint)
+
+
+def _more(config: IngestConfig) -> str:
+    """What else may be needed where a time is named."""
+    zone = "" if config.timezone else "--timezone Europe/Berlin or the like if it is a local time"
+    every = "" if config.every else "--every 1h if rows are that far apart"
+    more = " and ".join(part for part in (zone, every) if part)
+    return f"; add {more}" if more else ""
 
 
 def _of_workbook(cells: pa.ChunkedArray[Any]) -> bool:

@@ -319,6 +319,8 @@ def serials(source: FileSource, chosen: Plan) -> list[str]:
     ]
 
 
+_FEW = 10
+"""Of so many rows one has the time of another one: more likely a correction than a series."""
 _WORDS = frozenset(NULLS) - {"", "NaN", "nan"}
 _EPOCHS = {"epoch-s": "seconds", "epoch-ms": "milliseconds", "epoch-us": "microseconds", "epoch-ns": "nanoseconds"}
 
@@ -335,6 +337,13 @@ def _mixed(table: Table | None, sources: list[SourceReport]) -> list[Json]:
     if not named:
         return []
     which = " or ".join(f"--series {name!r}" for name in named[:3])
+    first = table is not None and table.meta.duplicates == "first"
+    if table is not None and first and _FEW * sum(one.reasons["conflict"] for one in sources) < table.rows:
+        return [
+            f"few rows have the time of another one, and differ in {' and in '.join(map(repr, named[:3]))}: if they "
+            "correct it, as replacement values do, ingest into a new table with --duplicates last; if they are of "
+            f"several series, with {which}"
+        ]
     return [
         f"rows of the same time have different values of {' and of '.join(map(repr, named[:3]))}: if these are several "
         f"series, ingest into a new table with {which}; nothing is in conflict then"

@@ -13,7 +13,7 @@ from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.records import Stopped
 
 
-class Chosen:
+class SomeColumns:
     """A FileSource over another one, of some of its columns. What is wrong with a cell of the others is no fault of
     its row.
 
