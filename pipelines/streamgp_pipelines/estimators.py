@@ -250,7 +250,8 @@ class SVDGPRegressor(StreamRegressor):
         likelihood: of y around the function: "gaussian", "student_t" or "laplace"; by default Gaussian.
         encoder: in front of the kernel: "identity" or "mlp"; by default none.
         options: others of the model, dotted, as `streamgp models svdgp` lists them: {"growth": 0.1}.
-        epochs: of `fit`; None: as many as the model asks for.
+        epochs: of `fit`; None: as many as the model asks for: one, but 1,000 mini-batches where stochastic gradients
+            find all of the posterior, as with {"inference": "gradient", "parametrisation": "decoupled"}.
         device: "cpu", "cuda" or "auto".
         random_state: an int makes runs repeatable.
 
