@@ -66,6 +66,15 @@ def test_the_noise_is_that_of_forecasts(family: str) -> None:
     np.testing.assert_allclose(model.hyperparameters()["noise"], noise, rtol=1e-6)
 
 
+def test_the_linear_part_is_centred_at_the_means_of_the_columns() -> None:
+    model, x, _ = fitted("exact")
+    kernel, flat = model.kernel, x.future[:, 0].numpy()
+    own, far = kernel.hyperparameters, flat - flat.mean(0)
+    apart = (flat[:, None] - flat[None]) / own["lengthscale"]
+    linear = own["linear.bias"] + (far * own["linear.variance"]) @ far.T
+    np.testing.assert_allclose(kernel(flat), own["outputscale"] * np.exp(-0.5 * (apart**2).sum(2)) + linear, rtol=1e-6)
+
+
 def test_it_prints_and_is_evaluated_in_the_same_units() -> None:
     model, x, _ = fitted("exact without its linear part")
     kernel, flat = model.kernel, x.future[:, 0].numpy()

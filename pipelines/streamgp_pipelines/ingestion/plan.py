@@ -282,7 +282,7 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
         raise UsageError(f"{source.uri}: it has one column, {source.names[0]!r}", hint=hint)
     raise UsageError(
         f"{source.uri}: none of the columns is a time by itself: {', '.join(source.names)}",
-        hint=f"it looks like {looks}"
+        hint=f"it looks like {looks}" + ("" if "'%" in looks else "; where there is no clock, use --time row")
         if looks
         else "name one with --time COLUMN (and --time-format), or use --time row where there is no clock",
     )
