@@ -139,6 +139,15 @@ def test_a_matrix_leads_to_the_estimators() -> None:
     assert 'time="row"' in refused.value.hint
 
 
+def test_where_no_window_can_be_learned_that_is_said() -> None:
+    with pytest.raises(StreamgpError) as refused:
+        forecaster().learn(FRAME.assign(y=1e160 * Y)).forecast()
+    assert names(refused.value.hint, "y missing 1e+150")
+    with pytest.raises(StreamgpError) as refused:
+        forecaster().learn(FRAME[:20]).forecast()
+    assert "missing" not in refused.value.hint
+
+
 BAD: dict[str, Callable[[Path], Any]] = {
     "horizon": lambda _: forecaster(horizon=0),
     "season": lambda _: forecaster(season="x"),

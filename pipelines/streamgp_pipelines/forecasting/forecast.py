@@ -15,6 +15,7 @@ import torch
 from streamgp.base import Offset
 from streamgp.errors import DataError, StateError, UsageError
 from streamgp.forecasting.calibration import Calibration
+from streamgp.online.inputs import LARGEST
 from streamgp.windows.paths import inputs_ahead
 from streamgp.windows.windows import Asks, WindowSpec
 from streamgp_data import checkpoint
@@ -319,12 +320,13 @@ class Forecaster:
         self.observe()
         if self.learner.warmup.done_at is None:
             unfitted = f"the model is still in its warm-up ({self.learner.rows} rows): it has learned nothing yet"
-            raise StateError(
-                "; ".join([*self._passed, unfitted]),
-                hint="run train again with the same line"
-                if self._passed
-                else "train on more rows, or with a shorter --warmup and --fresh",
-            )
+            hint = "train on more rows, or with a shorter --warmup and --fresh"
+            if self.learner.rows >= self.learner.schedule.warmup:
+                names = ", ".join(self.spec.targets)
+                hint += f"; of {names} no window is whole: values are missing, or beyond {LARGEST:.0e}"
+            if self._passed:
+                hint = "run train again with the same line"
+            raise StateError("; ".join([*self._passed, unfitted]), hint=hint)
 
 
 def learner_of(saved: checkpoint.Saved, device: torch.device | None = None) -> tuple[Learner, pa.RecordBatch | None]:
