@@ -15,9 +15,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamgp_pipelines.estimators import ExactGPRegressor, QSGPRegressor, RVMRegressor, SVDGPRegressor
+    from streamgp_pipelines.estimators import (
+        ExactGPRegressor,
+        FiniteRKHSRegressor,
+        QSGPRegressor,
+        RVMRegressor,
+        SVDGPRegressor,
+        SVGPRegressor,
+    )
 
-__all__ = ["ExactGPRegressor", "QSGPRegressor", "RVMRegressor", "SVDGPRegressor"]
+__all__ = [
+    "ExactGPRegressor",
+    "FiniteRKHSRegressor",
+    "QSGPRegressor",
+    "RVMRegressor",
+    "SVDGPRegressor",
+    "SVGPRegressor",
+]
 
 
 def __getattr__(name: str) -> Any:

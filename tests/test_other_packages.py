@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import streamgp
 from streamgp import registry
 from streamgp.choice import part_name, read, written
 from streamgp.errors import UsageError
+from streamgp.sklearn import ExactGPRegressor
 from streamgp.testing import check_kernel, check_model
 from streamgp_pipelines.config import TrainConfig
 from tests.pipelines.worlds import frame_of
@@ -64,6 +67,32 @@ def installed(site: Path, package: str, listed: bool = True) -> None:
     points = f"[streamgp.kernels]\n{package}_cauchy = {package}.cauchy\n{package}_gone = {package}.gone\n"
     if listed:
         (about / "entry_points.txt").write_text(f"{points}[streamgp.models]\n{package}_lazy = {package}.lazy\n")
+
+
+def test_an_estimator_with_a_kernel_of_its_own_is_pickled(tmp_path: Path, site: Path) -> None:
+    installed(site, "own4", listed=False)
+    x = np.linspace(0, 6, 40)[:, None]
+    fitted = ExactGPRegressor(kernel="own4.cauchy", random_state=0).fit(x, np.sin(x[:, 0]))
+    (tmp_path / "fresh.pickle").write_bytes(pickle.dumps(ExactGPRegressor(kernel="own4.cauchy", random_state=0)))
+    (tmp_path / "fitted.pickle").write_bytes(pickle.dumps(fitted))
+    script = (
+        "import pickle, sys, numpy as np\nx = np.linspace(0, 6, 40)[:, None]\n"
+        "fresh, fitted = (pickle.load(open(path, 'rb')) for path in sys.argv[1:])\n"
+        "print((fresh.fit(x, np.sin(x[:, 0])).predict(x) == fitted.predict(x)).all(), fitted.kernel_)"
+    )
+    words = [str(tmp_path / f"{name}.pickle") for name in ("fresh", "fitted")]
+    paths = os.pathsep.join([str(site), *sys.path])
+    run = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+        check=False,
+    )
+    assert run.stdout.startswith("True Cauchy("), run.stderr
+    with pytest.raises(ValueError, match=r"own4\.gone cannot be imported") as refused:
+        ExactGPRegressor(kernel="own4.gone").fit(x, x[:, 0])
+    assert "--" not in str(refused.value)
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from streamgp.model_config import ModelConfig
 
 Options = TypeVar("Options", bound=BaseModel)
 
+DEVICES = ("auto", "cpu", "cuda")
+
 
 def build_model(name: str, options: Mapping[str, Any], shape: Shape, device: torch.device, seed: int = 0) -> Model:
     """The named model, seeded, on its device.
@@ -52,7 +54,10 @@ def find_device(name: str) -> torch.device:
 
     Raises:
         ServiceError: cuda was asked for and is not there.
+        UsageError: there is no such device.
     """
+    if name.partition(":")[0] not in DEVICES:
+        raise UsageError(f"there is no device {name!r}", hint=f"there are: {', '.join(DEVICES)}")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
@@ -137,7 +142,7 @@ def read_settings(config: type[Options], options: Mapping[str, Any], see: str, m
     try:
         return config.model_validate(_onto_defaults(config, given))
     except ValidationError as error:
-        raise _refused(error.errors()[0], config, see, given) from None
+        raise _refused(error.errors()[0], config, see, given, model) from None
 
 
 def seeded(config: Options, seed: int) -> Options:
@@ -271,8 +276,8 @@ def _onto_defaults(config: type[BaseModel], given: Mapping[str, Any]) -> dict[st
     return merged
 
 
-def _refused(error: ErrorDetails, config: type[BaseModel], see: str, given: Any) -> UsageError:
-    """What pydantic says of an option, at the option's dotted name."""
+def _refused(error: ErrorDetails, config: type[BaseModel], see: str, given: Any, model: str) -> UsageError:
+    """What pydantic says of an option of a model, at the option's dotted name."""
     path: list[str] = []
     for part in error["loc"]:  # what does not lead into the options is pydantic's name for one type of several
         table = given if isinstance(given, Mapping) else dict(enumerate(given)) if isinstance(given, list) else {}
@@ -282,6 +287,9 @@ def _refused(error: ErrorDetails, config: type[BaseModel], see: str, given: Any)
     where = ".".join(path)
     message = error["msg"].removeprefix("Value error, ")
     unknown = error["type"] == "extra_forbidden"
+    if unknown and model and where.partition(".")[0] == "kernel" and "kernel" not in config.model_fields:
+        hint = f"use --model exact, svgp or qsgp, which have a choice; {see}"
+        return UsageError(f"--set {where}: {model} has no choice of kernels", hint=hint)
     if unknown:
         message = "there is no such option"
     elif error["type"] == "model_type":

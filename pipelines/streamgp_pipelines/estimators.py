@@ -20,12 +20,13 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape
 from streamgp.errors import StreamgpError, StreamgpWarning
 from streamgp.online.column_kernel import ColumnKernel
 from streamgp.online.model import StreamModel
 from streamgp.online.winsorise import FAR
-from streamgp_pipelines.assembly import build_model, find_device
+from streamgp_pipelines.assembly import build_model, find_device, flatten
 from streamgp_pipelines.learned import LearnedModel
 from streamgp_pipelines.wording import in_python
 
@@ -33,6 +34,10 @@ Array = NDArray[np.float64]
 
 LEAST = 2
 """Rows that can be standardised."""
+INNER = "options__"
+"""What the parameters of a search begin with that are options of the model."""
+LARGEST = 1e100
+"""Absolute values beyond it are refused: products of a few of them overflow float64."""
 
 
 class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -44,15 +49,16 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         kernel_: the prior covariance of the function, in the units of the columns; it prints its hyper-parameters, and
             kernel_(X, Z) -> (N, M) are covariances.
         hyperparameters_: those of the kernel, such as lengthscale (F,) in the units of the columns of X and outputscale
-            () in those of y squared; noise (T,) standard deviations in those of y.
-        inducing_points_: (M, F) in the units of the columns, of `SVDGPRegressor`; of `RVMRegressor` its relevance
-            vectors. The others have none.
-        elbo_trace_: (E,) objective a row after each epoch of `fit`: log evidence, or the bound on it, of standardised
-            targets.
+            () in those of y squared; noise (T,) of predictions, standard deviations in those of y.
+        inducing_points_: (M, F) in the units of the columns, of `SVDGPRegressor` and `SVGPRegressor`; of `RVMRegressor`
+            its relevance vectors. The others have none.
+        elbo_trace_: (E,) objective a row after each epoch of `fit`, of standardised targets: log evidence, of
+            `SVGPRegressor` a bound on it, of `SVDGPRegressor` that of the process projected onto its basis, no bound.
     """
 
     _name: ClassVar[str]
     _given: ClassVar[tuple[str, ...]]
+    options: Mapping[str, Any] | None
     model_: Model
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -161,27 +167,74 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         return LearnedModel(self._name, self.model_).inducing_points
 
+    def set_params(self, **params: Any) -> Self:
+        """As of any estimator; options__NAME is the option NAME of the model: {"options__kernel.nu": 1.5}."""
+        inner = {name.removeprefix(INNER): value for name, value in params.items() if name.startswith(INNER)}
+        super().set_params(**{name: value for name, value in params.items() if not name.startswith(INNER)})
+        if inner:
+            self.options = {**(self.options or {}), **inner}
+        return self
+
     def _build(self, target: Array) -> None:
         outputs = 1 if target.ndim == 1 else target.shape[1]
         targets = ("y",) if outputs == 1 else tuple(f"y{at}" for at in range(outputs))
         inputs = tuple(f"x{at}" for at in range(self.n_features_in_))
         self._flat, shape = target.ndim == 1, Shape(targets, 1, 0, (*targets, *inputs), inputs)
         with self._as_value_error(), _apart():
-            given = {name: value for name in self._given if (value := getattr(self, name)) is not None}
-            options = {**given, **(self.options or {})}
+            options = self._options()
+            registry.trust(str(options))  # the user named them
             self._built: tuple[Mapping[str, Json], Shape, int] = options, shape, _seed(self.random_state)
             self.model_ = build_model(self._name, options, shape, find_device(self.device), self._built[2])
+
+    def _options(self) -> dict[str, Any]:
+        """Of the model: the arguments that are its options, and `options`.
+
+        Raises:
+            ValueError: one says something else than the other, or `options` is no mapping.
+        """
+        if not isinstance(self.options, Mapping | None):
+            raise ValueError(f'options is a mapping such as {{"rebuild": 1000}}, not {self.options!r}')
+        given = {name: value for name in self._given if (value := getattr(self, name)) is not None}
+        flat = flatten(self.options or {})
+        named = {**given, "epochs": self.epochs, "seed": self.random_state}
+        for name, value in named.items():
+            own = flat.get(name, flat.get(f"{name}.name"))
+            if value is not None and own is not None and own != value:
+                argument = "random_state" if name == "seed" else name
+                raise ValueError(f"{argument}={value!r} contradicts options={{{name!r}: {own!r}}}: give one of them")
+        return {**given, **(self.options or {})}
 
     def _rows(self, X: ArrayLike, y: ArrayLike, first: bool) -> tuple[Array, Array]:
         if not first:
             check_is_fitted(self, "model_")
         rules: dict[str, Any] = {"dtype": np.float64, "multi_output": True, "y_numeric": True}
         x, target = validate_data(self, X, y, reset=first, ensure_min_samples=LEAST if first else 1, **rules)
-        return x, np.asarray(target, np.float64)
+        target = np.asarray(target, np.float64)
+        self._refuse_large(x)
+        if (far := np.abs(target.reshape(len(x), -1)).max(0) > LARGEST).any():
+            which = "" if target.ndim == 1 else f", column {int(far.argmax())}"
+            raise ValueError(f"y{which} has values beyond {LARGEST:.0e}: rescale it")
+        return x, target
+
+    def _checked(self, X: ArrayLike) -> Array:
+        x = np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
+        self._refuse_large(x)
+        return x
+
+    def _refuse_large(self, x: Array) -> None:
+        """See that float64 can compute with what is given.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        if (far := np.abs(x).max(0) > LARGEST).any():
+            at = int(far.argmax())
+            name = repr(self.feature_names_in_[at]) if hasattr(self, "feature_names_in_") else str(at)
+            raise ValueError(f"X, column {name} has values beyond {LARGEST:.0e}: rescale it")
 
     def _issued(self, X: ArrayLike) -> Predictive:
         check_is_fitted(self, "model_")
-        x = self._windows(validate_data(self, X, dtype=np.float64, reset=False))
+        x = self._windows(self._checked(X))
         if isinstance(self.model_, StreamModel) and (far := int(self.model_.glitches(x).sum())):
             warnings.warn(
                 f"{far} rows of X have a value beyond {FAR:,.0f} standard deviations of its column: it is taken for a "
@@ -223,7 +276,7 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """The model as what it is built from, and its state."""
+        """The model as what it is built from, and its state; modules of other packages by their names."""
         held: dict[str, Any] = dict(super().__getstate__())
         if "model_" in held:
             held["model_"] = held["model_"].state()
@@ -234,7 +287,8 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         super().__setstate__(held)
         if saved is not None:
             options, shape, seed = self._built
-            with _apart():
+            registry.trust(str(options))  # which the user named where this was fitted
+            with self._as_value_error(), _apart():
                 self.model_ = build_model(self._name, options, shape, find_device(self.device), seed)
             self.model_.restore(*saved)
 
@@ -247,10 +301,12 @@ class SVDGPRegressor(StreamRegressor):
 
     Args:
         basis: M, functions at most; by default 1,024.
-        likelihood: of y around the function: "gaussian", "student_t" or "laplace"; by default Gaussian.
+        likelihood: of y around the function: "gaussian", "student_t", "laplace", or "logistic" for outcomes of 0 and 1,
+            whose mean is a probability; by default Gaussian.
         encoder: in front of the kernel: "identity" or "mlp"; by default none.
         options: others of the model, dotted, as `streamgp models svdgp` lists them: {"growth": 0.1}.
-        epochs: of `fit`; None: as many as the model asks for.
+        epochs: of `fit`; None: as many as the model asks for: one, but 1,000 mini-batches where stochastic gradients
+            find all of the posterior, as with {"inference": "gradient", "parametrisation": "decoupled"}.
         device: "cpu", "cuda" or "auto".
         random_state: an int makes runs repeatable.
 
@@ -336,6 +392,67 @@ class ExactGPRegressor(StreamRegressor):
         random_state: Any = None,
     ) -> None:
         self.kernel, self.rows = kernel, rows
+        self.options, self.epochs, self.device, self.random_state = options, epochs, device, random_state
+
+
+class SVGPRegressor(StreamRegressor):
+    """A sparse variational Gaussian process on inducing points (Titsias 2009; Hensman et al. 2013, 2015).
+
+    Args:
+        kernel: such as "squared_exponential" or "matern"; by default the one with the best evidence.
+        points: inducing points at most; by default 512.
+        likelihood: as of `SVDGPRegressor`.
+        encoder: as of `SVDGPRegressor`.
+        options: others of the model, dotted: {"training.batch": 256}.
+        epochs: as of `SVDGPRegressor`; by default 1,000 mini-batches in at most 60 epochs.
+        device: as of `SVDGPRegressor`.
+        random_state: as of `SVDGPRegressor`.
+    """
+
+    _name, _given = "svgp", ("kernel", "points", "likelihood", "encoder")
+
+    def __init__(
+        self,
+        *,
+        kernel: str | None = None,
+        points: int | None = None,
+        likelihood: str | None = None,
+        encoder: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        epochs: int | None = None,
+        device: str = "cpu",
+        random_state: Any = None,
+    ) -> None:
+        self.kernel, self.points, self.likelihood, self.encoder = kernel, points, likelihood, encoder
+        self.options, self.epochs, self.device, self.random_state = options, epochs, device, random_state
+
+
+class FiniteRKHSRegressor(StreamRegressor):
+    """A Gaussian process on a learned kernel of finite dimension: trained features, exact regression on them.
+
+    Args:
+        kernel: on the encoder's output; by default "squared_exponential" on X itself, "linear" behind an encoder.
+        encoder: in front of the kernel: "identity" or "mlp"; by default none.
+        options: others of the model, dotted: {"fourier.size": 256}.
+        epochs: as of `SVDGPRegressor`; by default 8,000 mini-batches in 8 to 100 epochs, fewer where validation rows
+            stop it.
+        device: as of `SVDGPRegressor`.
+        random_state: as of `SVDGPRegressor`.
+    """
+
+    _name, _given = "finite_rkhs", ("kernel", "encoder")
+
+    def __init__(
+        self,
+        *,
+        kernel: str | None = None,
+        encoder: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        epochs: int | None = None,
+        device: str = "cpu",
+        random_state: Any = None,
+    ) -> None:
+        self.kernel, self.encoder = kernel, encoder
         self.options, self.epochs, self.device, self.random_state = options, epochs, device, random_state
 
 

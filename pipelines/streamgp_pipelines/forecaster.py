@@ -37,7 +37,7 @@ from streamgp_pipelines.learning.predictions import alarms_of
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import open_session
 from streamgp_pipelines.learning.tail import Tail
-from streamgp_pipelines.memory import Frame, FrameReader, Kind, as_arrow, as_polars, back
+from streamgp_pipelines.memory import Frame, FrameReader, Kind, as_arrow, as_polars, back, kind_of
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import several
 from streamgp_pipelines.options import OptionValue
@@ -195,6 +195,8 @@ class Forecaster(Shown):
     def load(cls, path: str | Path, device: Literal["auto", "cpu", "cuda"] = "auto") -> Self:
         """The forecaster that was saved, or that `streamgp train --online` trained; it learns on.
 
+        Its frames are of the kind that the saved one learned last; those of `streamgp train` are of polars.
+
         Raises:
             CheckpointError: there is none, or it is damaged.
             StateError: it was trained in batch.
@@ -209,6 +211,7 @@ class Forecaster(Shown):
         saved.restore({"curves": found._curves})
         found._newest = NewestScored.of(saved, found._learner.windows.shape, found._learner.calibration)
         found._about = dict(saved.manifest)
+        found._kind = kind_of(about.get("frames"))
         found._arrivals = Arrivals.of(saved, found._learner.windows.spec)
         if (waiting := found._arrivals.waiting) is not None and found._tail is not None:
             found._tail = found._tail.slice(0, found._tail.num_rows - len(waiting.seq))
@@ -656,7 +659,7 @@ class Forecaster(Shown):
         learner = self._ready()
         parts = learner.parts() | {"curves": self._curves, "tail": Tail(self._behind()), "arrivals": self._arrivals}
         parts |= {PART: cast(NewestScored, self._newest)}
-        rows: dict[str, Json] = {"rows": learner.rows}
+        rows: dict[str, Json] = {"rows": learner.rows, "frames": self._kind}
         checkpoint.write(Path(path), learner.rows, parts, self._about | rows, shards=learner.shards())
         return Path(path)
 

@@ -102,7 +102,8 @@ class LearnedModel:
     @property
     def evidence_trace(self) -> Array:
         """(E, 2) rows seen, and the objective a row and target column after each update: the log evidence, or the bound
-        on it, of standardised targets; of nets the log predictive density. Of the updates since the forecaster was
+        on it, of standardised targets; of `svdgp` that of the process projected onto its basis, which is no bound; of
+        nets the log predictive density. Of the updates since the forecaster was
         made; where there were many, neighbours are one point with their mean.
 
         Raises:

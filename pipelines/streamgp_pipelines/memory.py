@@ -6,6 +6,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, Self, TypeAlias
@@ -51,6 +52,13 @@ def as_arrow(frame: Frame) -> tuple[pa.Table, Kind]:
     return rows, kind
 
 
+def kind_of(name: Any) -> Kind:
+    """The kind of frames of this name; polars where there is none, or no pandas."""
+    if name == "pandas":
+        return "pandas" if find_spec("pandas") else "polars"
+    return "arrow" if name == "arrow" else "polars"
+
+
 def _as_arrow(frame: Frame) -> tuple[pa.Table, Kind]:
     if isinstance(frame, pl.DataFrame):
         return _of_polars(frame), "polars"
@@ -78,7 +86,10 @@ def _instead_of(given: Any) -> str:
     if kind == "LazyFrame":
         return "collect it first: frame.collect()"
     if kind == "ndarray":
-        return "name its columns, and its times: {'ds': times, 'y': array}"
+        return (
+            "name its columns, and its times: {'ds': times, 'y': array}; for a matrix of inputs and a vector of "
+            "targets there are the estimators of streamgp.sklearn"
+        )
     if isinstance(given, list | tuple):
         return "make one of them: polars.DataFrame(rows), or a mapping of columns to values"
     if isinstance(given, str | Path):

@@ -25,6 +25,11 @@ class UnknownArgument(UsageError, TypeError):
     """An argument that a function has not: Python's own kind of error, which names the right one."""
 
 
+_MATRIX = (
+    "a frame has its target as a column; of a matrix of inputs and a vector of targets there are the estimators of "
+    "streamgp.sklearn: SVDGPRegressor().fit(X, y)"
+)
+
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
 
@@ -35,6 +40,8 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
     known = [name for name in given if name not in ("self", "cls")]
     names_all = all(one.kind is not Parameter.VAR_KEYWORD for one in given.values())
     interface = function.__qualname__.partition(".")[0]
+    places_of = [one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD) for one in given.values()]
+    most = sum(places_of) if all(one.kind is not Parameter.VAR_POSITIONAL for one in given.values()) else sys.maxsize
 
     @wraps(function)
     def call(*places: Given.args, **options: Given.kwargs) -> Made:
@@ -43,6 +50,11 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
                 typed = [text for name in wrong if (text := instead(name, options[name], known))]
                 hint = (f"write {', '.join(typed)}; " if typed else "") + f"it has: {', '.join(known)}"
                 raise UnknownArgument("; ".join(unknown(name, known) for name in wrong), hint=hint)
+            if len(places) > most:
+                own = "self" in given or "cls" in given
+                text = f"{function.__name__} takes {most - own} arguments by their places, not {len(places) - own}"
+                hint = _MATRIX if "df" in given or "frame" in given else f"it has: {', '.join(known)}"
+                raise UnknownArgument(text, hint=hint)
             return function(*places, **options)
         except StreamgpError as error:
             _say(error, interface)
@@ -135,7 +147,8 @@ _FRAMES = (
 )
 
 _MATRICES = (
-    (r"use --model svgp, qsgp or svdgp, which", "use SVDGPRegressor or QSGPRegressor, which"),
+    (r"use --model svgp, qsgp or svdgp, which", "use SVGPRegressor, QSGPRegressor or SVDGPRegressor, which"),
+    (r"use --model exact, svgp or qsgp, which", "use ExactGPRegressor, SVGPRegressor or QSGPRegressor, which"),
     (r" \(--warmup on a stream\)", ""),
     (r"give --lags, and columns to look back on, or a perceptron \(.*?\)", "use encoder mlp"),
     (r"see: streamgp models (\w+)", r"the command streamgp models \1 lists the options"),

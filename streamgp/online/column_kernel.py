@@ -40,12 +40,15 @@ class ColumnKernel:
         learned: of the posterior.
         inputs: of the model.
         scale: (T,) s_y.
+        noise: (T,) variance of an observation in forecasts, standardised; None: as the posterior has learned rows.
 
     Attributes:
         hyperparameters: by name, in the units of the columns: lengthscale (F,), outputscale (), and those of further
             terms as linear.variance (F,), linear.bias (). A channel with lags has one value, for all of its lags
             together. Behind an encoder inputs have no unit.
-        noise: (T,) standard deviations of an observation around the function.
+        noise: (T,) standard deviations of an observation around the function, in forecasts.
+        noise_of_fit: (T,) those with which the rows were learned. Forecasts have the noise that these leave, which is
+            estimated from all rows.
 
     Example:
         >>> from streamgp.base import Shape
@@ -60,10 +63,13 @@ class ColumnKernel:
         [[9.0], [5.46]]
     """
 
-    def __init__(self, learned: LearnedFunction, inputs: KernelInputs, scale: Tensor) -> None:
+    def __init__(
+        self, learned: LearnedFunction, inputs: KernelInputs, scale: Tensor, noise: Tensor | None = None
+    ) -> None:
         self._learned, self._inputs = learned, inputs
         self._gain = float(scale.square().mean())
-        self.noise = _array(learned.noise.sqrt().cpu() * scale.cpu())
+        self.noise_of_fit = _array(learned.noise.sqrt().cpu() * scale.cpu())
+        self.noise = self.noise_of_fit if noise is None else _array(noise.sqrt().cpu() * scale.cpu())
         self._terms = self._terms_of(learned)
         first, *others = self._terms
         self.hyperparameters: dict[str, Array] = dict(first.values)

@@ -119,10 +119,19 @@ class StreamModel(Declared, Model):
     def kernel(self) -> ColumnKernel | None:
         """The prior covariance of the function in the units of the columns; None where the family has none."""
         learned = self.posterior.learned(self.inputs.groups)
-        return None if learned is None else ColumnKernel(learned, self.inputs, self._target_scale())
+        if learned is None:
+            return None
+        noise = self._issued_noise() if self.posterior.units else None
+        return ColumnKernel(learned, self.inputs, self._target_scale(), noise)
+
+    @torch.no_grad()
+    def _issued_noise(self) -> Tensor:
+        """(T,) variance of an observation in forecasts, standardised, at the mean window."""
+        noise = self.posterior.glance(self.inputs.scale.new_zeros(1, len(self.inputs.groups))).noise
+        return noise.expand(1, self.shape.columns)[0]
 
     def hyperparameters(self) -> dict[str, Tensor]:
-        """Those of the kernel, and the noise (T,) as standard deviations, in the units of the columns."""
+        """Those of the kernel, and the noise (T,) of forecasts as standard deviations, in the units of the columns."""
         kernel = self.kernel
         if kernel is None:
             return {}

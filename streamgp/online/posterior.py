@@ -114,7 +114,8 @@ class LearnedFunction(NamedTuple):
     Attributes:
         kernel: prior covariance of the function, at standardised windows or at their image by `encode`. Where there are
             `slopes`, a linear function is added to it.
-        noise: (T,) variance of an observation around the function.
+        noise: (T,) variance of an observation around the function with which rows are learned; that of forecasts is in
+            `Look`.
         points: (M, W) inducing points, as the kernel sees them; None where the family has none.
         encode: (N, W) standardised windows -> (N, d) what the kernel sees; None: the windows.
         slopes: () prior variance of the slope of each column of the standardised windows, and of the value at 0.

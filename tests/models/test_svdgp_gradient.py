@@ -68,6 +68,25 @@ def test_it_learns_in_batch() -> None:
 
 
 @pytest.mark.slow
+def test_a_fit_has_the_passes_that_adam_needs() -> None:
+    x, y = rows(128)
+    assert [build(**one).epochs_for(128) for one in ({}, {"parametrisation": "hybrid"})] == [1, 1]
+    by_adam: dict[str, Any] = {"parametrisation": "decoupled", "small": {"mean_basis": 96, "covariance_basis": 32}}
+    once, wanted = build(**by_adam), build(**by_adam)
+    assert (wanted.epochs_for(128), wanted.epochs_for(10**6), wanted.warmup_epochs(128)) == (500, 1, 1)
+    for one, epochs in ((once, 1), (wanted, 500)):
+        list(one.fit(x, y, epochs))
+    assert error(wanted, *rows(256, seed=1)) < 0.5 * error(once, *rows(256, seed=1))
+
+
+def test_a_fit_behind_a_trained_encoder_has_its_points_where_the_rows_are() -> None:
+    x, y = rows(1024)
+    model = build(small={"covariance_basis": 64, "batch": 128}, encoder="mlp", reservoir=1024)
+    next(model.fit(x, y, 1))
+    assert error(model, *rows(256, seed=1)) < 0.2
+
+
+@pytest.mark.slow
 def test_it_learns_from_a_stream_that_is_sorted() -> None:
     model = build(reservoir=512)
     x, y = rows(1024)

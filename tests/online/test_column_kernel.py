@@ -50,11 +50,29 @@ def test_a_regression_with_this_kernel_is_the_model(family: str) -> None:
     np.testing.assert_allclose(np.diag(gram), kernel.diag(flat), rtol=1e-9)
     np.testing.assert_allclose(gram, gram.T)
     mean = float(model.outputs.location)
-    noise = kernel.noise**2 * np.eye(len(y))
+    noise = kernel.noise_of_fit**2 * np.eye(len(y))
     found = mean + kernel(flat[:20], flat) @ np.linalg.solve(gram + noise, y.numpy() - mean)
     np.testing.assert_allclose(found, model.predict(x.rows(slice(0, 20))).mean, atol=7 * FAMILIES[family][2])
     lengths = kernel.hyperparameters["lengthscale"]
     assert lengths.shape == (2,) and 0.5 < lengths[0] < 10 < lengths[1]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_noise_is_that_of_forecasts(family: str) -> None:
+    model, x, _ = fitted(family)
+    issued = model.predict(x.rows(slice(0, 1)))
+    noise = (issued.variance - issued.latent_variance).sqrt()[0]
+    np.testing.assert_allclose(model.kernel.noise, noise, rtol=1e-6)
+    np.testing.assert_allclose(model.hyperparameters()["noise"], noise, rtol=1e-6)
+
+
+def test_the_linear_part_is_centred_at_the_means_of_the_columns() -> None:
+    model, x, _ = fitted("exact")
+    kernel, flat = model.kernel, x.future[:, 0].numpy()
+    own, far = kernel.hyperparameters, flat - flat.mean(0)
+    apart = (flat[:, None] - flat[None]) / own["lengthscale"]
+    linear = own["linear.bias"] + (far * own["linear.variance"]) @ far.T
+    np.testing.assert_allclose(kernel(flat), own["outputscale"] * np.exp(-0.5 * (apart**2).sum(2)) + linear, rtol=1e-6)
 
 
 def test_it_prints_and_is_evaluated_in_the_same_units() -> None:

@@ -16,7 +16,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from streamgp.errors import StreamgpWarning
-from streamgp.sklearn import ExactGPRegressor, QSGPRegressor, RVMRegressor, SVDGPRegressor
+from streamgp.sklearn import (
+    ExactGPRegressor,
+    FiniteRKHSRegressor,
+    QSGPRegressor,
+    RVMRegressor,
+    SVDGPRegressor,
+    SVGPRegressor,
+)
 from tests.words import names, naming
 
 SMALL = [
@@ -24,6 +31,8 @@ SMALL = [
     QSGPRegressor(options={"features.size": 64}, random_state=0),
     RVMRegressor(random_state=0),
     SVDGPRegressor(basis=64, random_state=0),
+    SVGPRegressor(points=32, epochs=8, random_state=0),
+    FiniteRKHSRegressor(options={"fourier.size": 32}, epochs=8, random_state=0),
 ]
 
 
@@ -56,7 +65,7 @@ def test_a_regressor_learns_goes_on_and_is_kept(one: Any) -> None:
     assert {*own} == {*kernel.hyperparameters, "noise"} and type(kernel).__name__ not in repr(kernel)
     assert "SquaredExponential(lengthscale=[" in repr(kernel) and kernel(x[:5], x).shape == (5, len(x))
     np.testing.assert_allclose(np.diag(kernel(x)), kernel.diag(x))
-    assert hasattr(fitted, "inducing_points_") == isinstance(one, RVMRegressor | SVDGPRegressor)
+    assert hasattr(fitted, "inducing_points_") == isinstance(one, RVMRegressor | SVDGPRegressor | SVGPRegressor)
     lengths = fitted.hyperparameters_["lengthscale"]
     assert lengths.shape == (2,) and 0.5 < lengths[0] < 10 < lengths[1]  # in the columns' units
     again = pickle.loads(pickle.dumps(fitted))
@@ -101,6 +110,51 @@ def test_what_does_not_fit_is_a_value_error() -> None:
     assert not hasattr(SVDGPRegressor(), "kernel_")
     with pytest.raises(AttributeError, match="Fourier"):
         QSGPRegressor(options={"features.size": 16}).fit(x, y).inducing_points_  # noqa: B018
+
+
+def test_arguments_that_contradict_each_other_are_refused() -> None:
+    x, y = rows(20)
+    said: list[tuple[Any, str]] = [
+        (ExactGPRegressor(kernel="matern", options={"kernel": "periodic"}), "kernel matern periodic"),
+        (ExactGPRegressor(kernel="matern", options={"kernel": {"name": "periodic"}}), "kernel matern periodic"),
+        (QSGPRegressor(random_state=0, options={"seed": 5}), "random_state 0 5"),
+        (SVGPRegressor(epochs=2, options={"epochs": 3}), "epochs 2 3"),
+        (SVDGPRegressor(options=[1]), "options mapping"),  # type: ignore[arg-type]
+        (SVDGPRegressor(device="gpu"), "device gpu cuda"),
+        (SVDGPRegressor(options={"kernel": "matern"}), "svdgp kernels ExactGPRegressor"),
+    ]
+    for one, words in said:
+        with pytest.raises(ValueError) as refused:
+            one.fit(x, y)
+        assert names(str(refused.value), words) and "--" not in str(refused.value), str(refused.value)
+    same = ExactGPRegressor(kernel="matern", options={"kernel": "matern", "kernel.nu": 1.5}, random_state=0)
+    assert "Matern" in repr(same.fit(x, y).kernel_)
+
+
+def test_a_search_reaches_the_options_of_a_model() -> None:
+    x, y = rows(40)
+    one = ExactGPRegressor(kernel="matern", options={"linear": False}, random_state=0)
+    grid = {"exactgpregressor__options__kernel.nu": [0.5, 2.5]}
+    found = GridSearchCV(make_pipeline(StandardScaler(), one), grid, cv=2).fit(x, y).best_estimator_
+    assert found[-1].options == {"linear": False, "kernel.nu": 2.5} and one.options == {"linear": False}
+
+
+@pytest.mark.parametrize("value", [1e101, -1e150, 1e300])
+def test_values_beyond_what_float64_can_square_are_refused(value: float) -> None:
+    x, y = rows(20)
+    frame = pl.DataFrame(x, schema=["speed", "load"]).to_pandas()
+    fitted = ExactGPRegressor(random_state=0).fit(frame, y)
+    far, out = frame.copy(), y.copy()
+    far.loc[3, "load"], out[3] = value, value
+    for use in (lambda: fitted.fit(far, y), lambda: fitted.partial_fit(far, y), lambda: fitted.predict(far)):
+        with pytest.raises(ValueError, match="'load'"):
+            use()
+    with pytest.raises(ValueError, match="column 1"):
+        ExactGPRegressor().fit(far.to_numpy(), y)
+    with pytest.raises(ValueError, match="y has"):
+        fitted.fit(frame, out)
+    with pytest.raises(ValueError, match="y, column 1"):
+        ExactGPRegressor().fit(frame, np.column_stack([y, out]))
 
 
 def test_quantiles_are_probabilities() -> None:

@@ -47,6 +47,13 @@ def test_a_loaded_forecaster_needs_its_columns(tmp_path: Path) -> None:
     assert again.learn(later).rows == 2 * ROWS  # what was refused was not learned
 
 
+@pytest.mark.parametrize("frame", [FRAME, pl.from_pandas(FRAME), pa.Table.from_pandas(FRAME)])
+def test_frames_of_a_loaded_forecaster_are_as_those_of_the_saved_one(frame: Any, tmp_path: Path) -> None:
+    made = forecaster().learn(frame)
+    again = streamgp.load(made.save(tmp_path / "saved"))
+    assert type(again.forecast()) is type(made.forecast()) is type(frame)
+
+
 UNREADABLE: dict[str, tuple[Any, str]] = {
     "two columns": (TWICE, "y"),
     "two columns of Arrow": (pa.table([Y, Y], ["y", "y"]), "y"),
@@ -118,6 +125,27 @@ def test_a_frame_in_no_order_is_refused() -> None:
         with pytest.warns(streamgp.StreamgpWarning, match=r"\b5 rows"):
             forecaster(warmup=300).learn(some[-size:])
     assert forecaster(lateness="7d").learn(some).scores["late"] == 0
+
+
+def test_a_matrix_leads_to_the_estimators() -> None:
+    for use in (lambda: forecaster().fit(np.c_[Y, Y], Y), lambda: forecaster().fit(np.c_[Y, Y])):  # type: ignore[call-arg]
+        with pytest.raises(UsageError) as refused:
+            use()
+        assert "streamgp.sklearn" in refused.value.hint
+    with pytest.raises(TypeError, match="fit takes 1"):
+        forecaster().fit(FRAME, Y)  # type: ignore[call-arg]
+    with pytest.raises(UsageError) as refused:
+        streamgp.Forecaster("y").learn(pd.DataFrame({"a": Y, "y": Y}))
+    assert 'time="row"' in refused.value.hint
+
+
+def test_where_no_window_can_be_learned_that_is_said() -> None:
+    with pytest.raises(StreamgpError) as refused:
+        forecaster().learn(FRAME.assign(y=1e160 * Y)).forecast()
+    assert names(refused.value.hint, "y missing 1e+150")
+    with pytest.raises(StreamgpError) as refused:
+        forecaster().learn(FRAME[:20]).forecast()
+    assert "missing" not in refused.value.hint
 
 
 BAD: dict[str, Callable[[Path], Any]] = {

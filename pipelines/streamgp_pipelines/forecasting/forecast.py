@@ -16,6 +16,7 @@ import torch
 from streamgp.base import Offset
 from streamgp.errors import DataError, StateError, UsageError
 from streamgp.forecasting.calibration import Calibration
+from streamgp.online.inputs import LARGEST
 from streamgp.windows.paths import inputs_ahead
 from streamgp.windows.windows import Asks, WindowSpec
 from streamgp_data import checkpoint
@@ -337,12 +338,13 @@ class Forecaster:
         """Move on to the checkpoint's newest row, and see that the model is fitted."""
         self.observe()
         if self.learner.warmup.done_at is None:
-            raise StateError(
-                "; ".join([*self._passed, unfitted(self.learner)]),
-                hint="run train again with the same line"
-                if self._passed
-                else "train on more rows, or with a shorter --warmup and --fresh",
-            )
+            hint = "train on more rows, or with a shorter --warmup and --fresh"
+            if self.learner.rows >= self.learner.recipe.schedule.warmup:
+                names = ", ".join(self.spec.targets)
+                hint += f"; of {names} no window is whole: values are missing, or beyond {LARGEST:.0e}"
+            if self._passed:
+                hint = "run train again with the same line"
+            raise StateError("; ".join([*self._passed, unfitted(self.learner)]), hint=hint)
 
 
 def unfitted(learner: Learner) -> str:

@@ -286,7 +286,9 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
     counted = {name: form for name in source.names if (form := elapsed_form(name, cells[name])) is not None}
     hint = "name one with --time COLUMN (and --time-format), or use --time row where there is no clock"
     if looks:
-        hint = f"it looks like {looks}{_more(config)}"
+        hint = f"it looks like {looks}" + (
+            _more(config) if "'%" in looks else "; where there is no clock, use --time row"
+        )
     elif counted:
         name, form = next(iter(counted.items()))
         steps = f"; if it counts steps: --time '{name}'" if whole_numbers(cells[name].combine_chunks()) else ""

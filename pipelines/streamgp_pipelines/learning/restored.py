@@ -125,6 +125,7 @@ class _Manifest(_Said):
     table: _Table
     threads: Annotated[int, Field(ge=1, le=4096)]
     device: Name
+    frames: Literal["polars", "pandas", "arrow"] = "polars"
     fitted: bool
 
     @field_validator("offset")

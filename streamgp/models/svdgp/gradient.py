@@ -57,6 +57,8 @@ MOVED = 2.0
 """Latent variance of new rows against replayed ones from which a stream counts as moved."""
 ROWS = 512
 """New rows for which `steps` are taken."""
+FIT = 1000
+"""Mini-batches of a fit from scratch where Adam has to find q."""
 
 
 class GradientPosterior(Posterior):
@@ -187,8 +189,7 @@ class GradientPosterior(Posterior):
         with torch.no_grad():
             latent = self.encoder(x[:1024])
             distance = torch.pdist(latent) if latent.shape[0] > 1 else torch.ones(1, dtype=torch.float64)
-            trained = any(True for _ in self.encoder.parameters())
-            part = 1.0 if trained else 0.1 * math.sqrt(max(latent.shape[1], 8))
+            part = 1.0 if self.trained else 0.1 * math.sqrt(max(latent.shape[1], 8))
             start = self.config.lengthscale * part * float(distance.median())
             self.log_lengthscale.fill_(math.log(max(start, 1e-3)))
             seen = ~y.isnan()
@@ -354,16 +355,41 @@ class GradientPosterior(Posterior):
         return ""
 
     def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
-        """A pass over the rows in mini-batches."""
+        """A pass over the rows in mini-batches. Where an encoder has moved the rows away from the points, q settles on
+        new points among them."""
         if first:
             self._start_on(rows, units)
         order = self._some(rows)
         parts = order.split(self.config.batch)
         self.last = sum(self._learn(rows, part) * len(part) for part in parts) / len(order)
         if self.posterior.natural:
+            if self.trained:
+                self._follow(rows)
             self._settle(SettledRows(rows.z, rows.y, rows.weight), *BEGIN)
         self._observe(rows.z[parts[0]])
         return True
+
+    def epochs_for(self, rows: int) -> int:
+        """One where natural gradients have settled q; else `FIT` mini-batches."""
+        started = isinstance(self.posterior, Orthogonal) and self.plain and self.config.start == "evidence"
+        if self.posterior.natural or started:
+            return 1
+        return math.ceil(FIT / math.ceil(max(rows, 1) / self.config.batch))
+
+    def warmup_epochs(self, rows: int) -> int:
+        """One: every batch after it brings steps of its own."""
+        return 1
+
+    @property
+    def trained(self) -> bool:
+        """Whether the encoder has weights."""
+        return any(True for _ in self.encoder.parameters())
+
+    @torch.no_grad()
+    def _follow(self, rows: Rows) -> None:
+        """Put all points at the latents of random rows, as the encoder has them now."""
+        some = self._some(rows)[: self.posterior.beta.capacity]
+        self._begin(self.posterior.replace(self.encoder(rows.z[some]), self.hyper))
 
     def failed(self) -> None:
         """The next epoch takes the rows in another order."""

@@ -145,7 +145,7 @@ class SvdgpPosterior(RegressionPosterior):
         return self.lasting and self.novelty > 0 and self.novel <= STRANGE * self.since
 
     def learned(self, groups: Tensor) -> LearnedFunction:
-        """The kernel of `conjugate`; the noise is that of the evidence."""
+        """The kernel of `conjugate`; rows were learned with the noise of the evidence."""
         own, hyper = self.regression, self.search.hyper
         kernel = tied(squared_exponential.Config(), groups, hyper.lengthscale, hyper.outputscale)
         noise, slopes = hyper.noise.exp().expand(self.shape.columns), own.noise if own.explicit else None
