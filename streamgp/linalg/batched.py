@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -65,3 +67,16 @@ def add_gram(outer: Tensor, left: Tensor, right: Tensor) -> None:
     for start in range(0, outer.shape[1], BLOCK):
         stop = min(start + BLOCK, outer.shape[1])
         outer[:, start:stop, :stop].baddbmm_(left[:, :, start:stop].mT, right[:, :, :stop])
+
+
+def decayed(old: Sequence[Tensor], kept: Sequence[float], new: Sequence[Tensor]) -> Tensor:
+    """(K, ...) old · kept + new of K models: one after the other, so that each has the bits that it would have alone.
+
+    Example:
+        >>> decayed([torch.ones(2)], [0.5], [torch.ones(2)]).tolist()
+        [[1.5, 1.5]]
+    """
+    found = new[0].new_empty(len(new), *new[0].shape)
+    for to, one, share, more in zip(found, old, kept, new, strict=True):
+        torch.add(more, one, alpha=share, out=to)
+    return found

@@ -18,7 +18,7 @@ from streamgp.models.linear import Config, DirectLinear, build
 from streamgp.models.linear.columns import describe
 from streamgp.models.linear.direct import groups
 from streamgp.models.linear.phases import RIDGES, SHARE, PhaseRegression
-from streamgp.models.linear.sums import FLOOR, FREE, Sums
+from streamgp.regression.memories import FLOOR, FREE, Sums
 from streamgp.testing import check_model
 from streamgp.testing.models import SEASONS, example_windows
 from streamgp.windows.windows import Windows, WindowSpec
@@ -139,7 +139,8 @@ def test_a_regression_by_phase_is_a_ridge_of_each_phase_and_of_its_neighbours() 
     regression.begin(x, known, levels)
     phased, means = regression.look(regression.made(x, known, levels), base)
     assert torch.equal(means, base.expand_as(means))
-    regression.learned(phased, z, passed=300, due=True)()
+    _, keep = regression.added(phased, z, passed=300, due=True)
+    keep()
     assert regression.sums is not None
     groups, phases, penalties = len(regression.sums.largest), regression.phases, regression.sums.penalties.numpy()
     flat, owner = phased.features[phased.there].numpy(), phased.there.nonzero()[:, 0].numpy()

@@ -1,7 +1,7 @@
 """Direct regression: every step ahead regressed on differences of its references, with several memories.
 
     ŷ_{i+h} = base + wᵀx,     base a season before the step, or the last value, whichever was nearer at first
-    w = (G + λS)⁻¹ b          `sums.Sums`, for half-lives of 2.8, 8.4, 28 and 112 long seasons
+    w = (G + λS)⁻¹ b          `regression.memories`, for half-lives of 2.8, 8.4, 28 and 112 long seasons
 
 x holds departures of references from each other, known inputs at the step and their change since the reference, and
 the calendar (`columns`); with all coefficients at zero the forecast is the base. Steps far ahead share coefficients
@@ -10,7 +10,7 @@ each step (`phases`). The forecast is the mix of all memories of both, weighed b
 (`mixing.Mixer`).
 
 Cost: O(T d²) a row to learn and O(G d³) to solve a memory, for T columns in G groups; O(M G d²) of state for M
-memories. A memory is solved after each short season of rows, and at most `sums.OFTEN` times in its half-life.
+memories. A memory is solved after each short season of rows, and at most `OFTEN` times in its half-life.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from streamgp.errors import NotPositiveDefinite
 from streamgp.mixing.mixer import OUTVOTED, Mixer, forgetting
 from streamgp.models.linear.columns import REFERENCE, Known, SeasonColumns, describe
 from streamgp.models.linear.phases import Phased, PhaseRegression
-from streamgp.models.linear.sums import Sums
 from streamgp.online.inputs import plausible, reporting, usable_rows
 from streamgp.online.panel import panel_of
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import Winsoriser
 from streamgp.predictives.mixed import Mixed
+from streamgp.regression.memories import Sums, refuse
 from streamgp.state import gather, holding, scatter
 
 MEMORIES = (4.0, 12.0, 40.0, 160.0)
@@ -199,10 +199,8 @@ class DirectRegression(nn.Module):
             return DirectLook(none, first, first.expand(self.memories, -1, -1))
         made = self._made(self.guarded(x, self.levels, self.width))
         base = made.bases.gather(0, self.base.expand(1, len(made.context), -1))[0]
-        features, bound = made.features, self.sums.bounds()
-        if bound is not None:
-            bound = bound[self.group][:, None]
-            features = torch.clamp(features, -bound, bound)
+        bound = self.sums.bounds(self.sums.held)[0, self.group, None]
+        features = torch.clamp(made.features, -bound, bound)
         means = base + (features @ self.sums.weights[:, self.group].permute(1, 2, 0)).permute(2, 1, 0)
         if self.phases is None or made.phased is None:
             return DirectLook(features, base, means)
@@ -293,15 +291,18 @@ class DirectRegression(nn.Module):
         if self.shape.panel:  # several series share a step
             short, long, _ = self.columns.split(x).by_step[-self.context.PHASES :]
             passed = len((long if self.context.long else short)[0].unique())
-        due = self.sums.young or float(self.sums.passed) + passed >= self.context.short
+        due = self.sums.young(self.sums.held)[0] or float(self.sums.passed) + passed >= self.context.short
         due = due and float(self.sums.age + self.sums.passed) + passed >= BEGUN * self.context.short
         z = y - look.base
         known = torch.isfinite(z.T)
-        keep = [self.sums.added(look.features, torch.nan_to_num(z.T), known.to(FLOAT), passed, due)]
+        rows = look.features[None], torch.nan_to_num(z.T)[None], known.to(FLOAT)[None]
+        keep = [self.sums.added(self.sums.held, *rows, [passed], [due])]
         if self.phases is not None:
             assert look.season is not None and look.phased is not None
-            keep.append(self.phases.learned(look.phased, (y - look.season).T, passed, due))
-        for each in keep:
+            keep.append(self.phases.added(look.phased, (y - look.season).T, passed, due))
+        for (why,), _ in keep:
+            refuse(why)
+        for _, each in keep:
             each()
         kept = 0.5 ** (len(z) / WIDTH_ROWS)
         for at, part in enumerate(z.split(self.shape.horizon, 1)):

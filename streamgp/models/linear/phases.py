@@ -30,7 +30,7 @@ from streamgp.models.linear.columns import (
     PhaseTerms,
     SeasonColumns,
 )
-from streamgp.models.linear.sums import Sums
+from streamgp.regression.memories import Sums
 
 PHASES = 24
 """Parts of the short season at most."""
@@ -203,9 +203,8 @@ class PhaseRegression(nn.Module):
         """The columns within their bounds, and the forecasts (M, N, T) of each memory; base: (N, T)."""
         assert self.sums is not None
         features, place, there = made
-        bound = self.sums.bounds(self.phases)
-        if bound is not None:
-            features = torch.clamp(features, -bound[:, None], bound[:, None])
+        bound = self.sums.bounds(self.sums.held, self.phases)[0, :, None]
+        features = torch.clamp(features, -bound, bound)
         means = base.new_empty(base.numel(), self.memories)
         means[place[there]] = (features @ self.sums.weights.permute(1, 2, 0))[there]
         return made._replace(features=features), base + means.T.unflatten(1, (base.shape[1], -1)).mT
@@ -227,22 +226,20 @@ class PhaseRegression(nn.Module):
             found[label] = torch.einsum("tnm,tm->nt", each.unflatten(0, (len(weights), rows)), weights)
         return found
 
-    def learned(self, phased: Phased, z: Tensor, passed: int, due: bool) -> Callable[[], None]:
-        """Learn N windows when the result is called.
+    def added(self, phased: Phased, z: Tensor, passed: int, due: bool) -> tuple[list[str], Callable[[], set[str]]]:
+        """Learn N windows when the result is called; see `Sums.added`.
 
         Args:
             phased: of `look`.
             z: (T, N) departures of the truths from the base, NaN = not observed.
             passed: steps in time that the windows span.
             due: whether the regressions are solved.
-
-        Raises:
-            NotPositiveDefinite: a factorisation failed.
         """
         assert self.sums is not None
         target = z.flatten()[phased.place]
         weight = (target.isfinite() & phased.there).to(FLOAT)
-        return self.sums.added(phased.features, target.nan_to_num(0.0), weight, passed, due)
+        rows = phased.features[None], target.nan_to_num(0.0)[None], weight[None]
+        return self.sums.added(self.sums.held, *rows, [passed], [due])
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return ({} if self.sums is None else self.sums.state_dict()), {}
