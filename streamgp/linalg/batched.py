@@ -69,14 +69,20 @@ def add_gram(outer: Tensor, left: Tensor, right: Tensor) -> None:
         outer[:, start:stop, :stop].baddbmm_(left[:, :, start:stop].mT, right[:, :, :stop])
 
 
-def decayed(old: Sequence[Tensor], kept: Sequence[float], new: Sequence[Tensor]) -> Tensor:
-    """(K, ...) old · kept + new of K models: one after the other, so that each has the bits that it would have alone.
+def decayed(old: Tensor, kept: Sequence[float], new: Tensor, some: Sequence[int]) -> Tensor:
+    """(K', ...) old · kept + new of some of K models: one after the other, so that each has the bits that it would have
+    alone.
+
+    Args:
+        old, new: (K, ...).
+        kept: (K',) of each of those.
+        some: (K',) which.
 
     Example:
-        >>> decayed([torch.ones(2)], [0.5], [torch.ones(2)]).tolist()
+        >>> decayed(torch.ones(3, 2), [0.5], torch.ones(3, 2), [1]).tolist()
         [[1.5, 1.5]]
     """
-    found = new[0].new_empty(len(new), *new[0].shape)
-    for to, one, share, more in zip(found, old, kept, new, strict=True):
-        torch.add(more, one, alpha=share, out=to)
+    found = new.new_empty(len(some), *new.shape[1:])
+    for to, k, share in zip(found, some, kept, strict=True):
+        torch.add(new[k], old[k], alpha=share, out=to)
     return found

@@ -38,6 +38,8 @@ OVERFLOW = "the sums of the regressions overflow"
 INDEFINITE = "a Gram matrix is not positive definite"
 HINTS = {OVERFLOW: "scale the columns", INDEFINITE: "raise ridge"}
 SUMS = ("gram", "cross", "count")
+GIVEN = ("penalties", "near")
+LOOKED = ("gram", "count", "largest", "weights")
 
 Held: TypeAlias = "dict[str, Tensor]"
 """Of K models: the buffers of `Sums` but for penalties and near, with a leading axis K."""
@@ -121,7 +123,12 @@ class Sums(nn.Module):
     @property
     def held(self) -> Held:
         """The state, as that of one model of several: views of the buffers."""
-        return {name: part[None] for name, part in self.named_buffers() if name not in ("penalties", "near")}
+        return {name: part[None] for name, part in self._buffers.items() if part is not None and name not in GIVEN}
+
+    @property
+    def shown(self) -> Held:
+        """Of `held` what forecasts depend on."""
+        return {name: part[None] for name, part in self._buffers.items() if part is not None and name in LOOKED}
 
     def add(self, x: Tensor, z: Tensor, weight: Tensor, passed: float, due: bool) -> None:
         """Learn N rows of one model: `added`, at once.
@@ -141,7 +148,14 @@ class Sums(nn.Module):
         return found
 
     def added(
-        self, held: Held, x: Tensor, z: Tensor, weight: Tensor, passed: Sequence[float], due: Sequence[bool]
+        self,
+        held: Held,
+        x: Tensor,
+        z: Tensor,
+        weight: Tensor,
+        passed: Sequence[float],
+        due: Sequence[bool],
+        copied: bool = False,
     ) -> tuple[list[str], Callable[[], set[str]]]:
         """Learn N rows when the result is called, so that a failure changes nothing. O(T N d²) a model, and O(M G d³)
         to solve it.
@@ -153,28 +167,43 @@ class Sums(nn.Module):
             weight: (K, T, N), 0 where it is missing.
             passed: (K,) steps in time that the rows span.
             due: (K,) whether the regressions are solved.
+            copied: `held` is a copy, of which a failure may change anything: sums move while they are near.
 
         Returns:
             (K,) why a model cannot learn, `OVERFLOW` or `INDEFINITE`, or ""; and what writes into `held`, and returns
             the names of what it leaves as it is.
         """
-        found, early, before = products(self.runs, x, z, weight), self.young(held), held["passed"].tolist()
+        found, before = products(self.runs, x, z, weight), held["passed"].tolist()
         elapsed = [one + more for one, more in zip(before, passed, strict=True)]
-        age = [one + more for one, more in zip(held["age"].tolist(), elapsed, strict=True)]
-        since = [[one + more for one in own] for own, more in zip(held["since"].tolist(), elapsed, strict=True)]
+        learned = [k for k, own in enumerate(due) if own]
+        early, age, since = list[bool](), list[float](), list[list[float]]()
+        if learned:
+            early, age, since = self.young(held), held["age"].tolist(), held["since"].tolist()
+        for k in learned:
+            age[k] += elapsed[k]
+            since[k] = [one + elapsed[k] for one in since[k]]
         new, waiting = {name: getattr(found, name) for name in SUMS}, any(before)
         for name, part in new.items() if waiting else ():
             part.add_(held[f"new_{name}"])
-        largest, learned = torch.maximum(found.largest, held["largest"]), [k for k, own in enumerate(due) if own]
+        largest = torch.maximum(found.largest, held["largest"])
         why = ["" if well else OVERFLOW for well in found.finite().tolist()]
         solved = list[tuple[int, int, Tensor]]()
+
+        def move(m: int) -> None:
+            for name, part in new.items():
+                for k in learned:
+                    total = held[name][k, m]
+                    torch.add(part[k], total, alpha=_kept(elapsed[k], self.halves[m]), out=total)
+
         for m, (half, ridge) in enumerate(zip(self.halves, self.ridges, strict=True)):
+            if copied:
+                move(m)
             some = [k for k in learned if not why[k] and (early[k] or since[k][m] >= min(half, age[k]) / OFTEN)]
             if not some:
                 continue
             kept = [_kept(elapsed[k], half) for k in some]
             gram, cross, count = (
-                lent(self.near, decayed([held[name][k, m] for k in some], kept, [part[k] for k in some]))
+                lent(self.near, held[name][some, m] if copied else decayed(held[name][:, m], kept, part, some))
                 for name, part in new.items()
             )
             weights, failed = solution(gram, cross, count, _of(largest, some), self.penalties, ridge)
@@ -184,23 +213,20 @@ class Sums(nn.Module):
 
         def keep() -> set[str]:
             held["largest"].copy_(largest)
-            for k in learned:
-                for m, half in enumerate(self.halves):
-                    for name, part in new.items():
-                        total = held[name][k, m]
-                        torch.add(part[k], total, alpha=_kept(elapsed[k], half), out=total)
+            for m in range(0 if copied else len(self.halves)):
+                move(m)
             for k, m, weights in solved:
                 held["weights"][k, m] = weights
                 since[k][m] = 0.0
-            for name, values in (("since", since), ("age", age)):
-                for k in learned:
-                    held[name][k] = largest.new_tensor(values[k])
-            held["passed"].copy_(largest.new_tensor([0.0 if own else e for own, e in zip(due, elapsed, strict=True)]))
-            if not waiting and all(due):
+            left = [0.0 if own else more for own, more in zip(due, elapsed, strict=True)]
+            for name, values in (("passed", left), *((("since", since), ("age", age)) if learned else ())):
+                held[name].copy_(largest.new_tensor(values))
+            if not waiting and len(learned) == len(due):
                 return {f"new_{name}" for name in new}
             for name, part in new.items():
                 for k, own in enumerate(due):
-                    held[f"new_{name}"][k] = 0.0 if own else part[k]
+                    pending = held[f"new_{name}"][k]
+                    pending.zero_() if own else pending.copy_(part[k])
             return set()
 
         return why, keep
@@ -212,14 +238,15 @@ class Sums(nn.Module):
             held: of K models.
             shared: neighbouring groups that have their bounds in common.
         """
-        gram, count = held["gram"][:, -1], held["count"][:, -1]
-        parts = gram.diagonal(dim1=-2, dim2=-1), gram[..., -1, :], count[..., None]
-        squares, total, rows = (part.unflatten(-2, (-1, shared)).sum(-2) for part in parts)
-        largest = held["largest"].unflatten(-2, (-1, shared)).amax(-2)
-        found = CLIP * _deviation(squares, total, rows[..., 0], largest)
-        found = torch.where(largest > 0, found, torch.inf)  # what has always been 0 has no coefficient either
-        found = torch.where(count.any(1)[:, None, None], found, torch.inf)
-        return found.repeat_interleave(shared, -2)
+        gram, count, largest = held["gram"][:, -1], held["count"][:, -1], held["largest"]
+        squares, total, rows = gram.diagonal(dim1=-2, dim2=-1), gram[..., -1, :], count
+        if shared > 1:
+            squares, total = (part.unflatten(-2, (-1, shared)).sum(-2) for part in (squares, total))
+            rows, largest = rows.unflatten(-1, (-1, shared)).sum(-1), largest.unflatten(-2, (-1, shared)).amax(-2)
+        found = CLIP * _deviation(squares, total, rows, largest)
+        # what has always been 0 has no coefficient either
+        found = torch.where((largest > 0) & count.any(1)[:, None, None], found, torch.inf)
+        return found.repeat_interleave(shared, -2) if shared > 1 else found
 
     def deviation(self) -> Tensor:
         """(G, d) of the columns in the longest memory."""
@@ -356,3 +383,13 @@ def _deviation(squares: Tensor, total: Tensor, count: Tensor, largest: Tensor) -
     spread = torch.maximum(spread, FLOOR * largest)
     spread[..., -1] = 1.0
     return torch.where(spread > 0, spread, 1.0)
+
+
+def under(prefix: str, held: Held) -> Held:
+    """Those whose names begin so, by the rest of their names.
+
+    Example:
+        >>> list(under("sums.", {"sums.gram": torch.zeros(1), "levels": torch.zeros(1)}))
+        ['gram']
+    """
+    return {name.removeprefix(prefix): part for name, part in held.items() if name.startswith(prefix)}

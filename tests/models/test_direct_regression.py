@@ -137,13 +137,14 @@ def test_a_regression_by_phase_is_a_ridge_of_each_phase_and_of_its_neighbours() 
     z = (y - base).T.clone()
     z[:, ::7] = torch.nan
     regression.begin(x, known, levels)
-    phased, means = regression.look(regression.made(x, known, levels), base)
-    assert torch.equal(means, base.expand_as(means))
-    _, keep = regression.added(phased, z, passed=300, due=True)
-    keep()
     assert regression.sums is not None
+    held = regression.sums.held
+    phased, means = regression.look(held, regression.made(x, known, levels), base[None])
+    assert torch.equal(means, base.expand_as(means))
+    _, keep = regression.added(held, phased, z[:, None], passed=[300], due=[True])
+    keep()
     groups, phases, penalties = len(regression.sums.largest), regression.phases, regression.sums.penalties.numpy()
-    flat, owner = phased.features[phased.there].numpy(), phased.there.nonzero()[:, 0].numpy()
+    flat, owner = phased.features[0][phased.there].numpy(), phased.there.nonzero()[:, 0].numpy()
     target = z.flatten()[phased.place[phased.there]].numpy()
     for own in range(groups):
         weight = np.zeros(len(owner))

@@ -11,20 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Inputs, Json, Shape, Step
+from streamgp.base import Inputs, Json, Shape, Step
 from streamgp.mixing.mixer import Mixer
 from streamgp.models.linear.columns import KNOTS, Known
-from streamgp.models.linear.direct import BEGUN, CHUNK, WIDTH_ROWS, DirectLinear, DirectRegression
-from streamgp.models.linear.phases import Phased
+from streamgp.models.linear.direct import CHUNK, DirectLinear, DirectLook, DirectRegression
 from streamgp.online.inputs import reporting, usable_rows
 from streamgp.online.stacked import Packed, Stacked, chosen, left_out, limited, plausible_rows, wide
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.gaussian import Gaussian
+from streamgp.regression.memories import under
 
 NEAR = 2**24
 """Bytes of the states of series that are learned together: more of them do not stay near the processor."""
@@ -33,25 +33,6 @@ Kinds: TypeAlias = "tuple[tuple[bool, int], ...]"
 """Whether each known input is a flag, and its rank: what decides which columns there are."""
 State: TypeAlias = "dict[str, Tensor]"
 """Of K series, which is their leading axis."""
-
-
-class DirectFleetLook(NamedTuple):
-    """What windows look like to their models; see `direct.DirectLook`.
-
-    Attributes:
-        features: (K, T, N, d) within their bounds.
-        base, season: (K, N, T) what the regressions depart from: the direct one, and the one by phase.
-        means: (E, K, N, T) the forecasts of all memories.
-        phased: features (K, G, R, d) within their bounds, and their places; None where no regression is by phase.
-        mixed: mean, latent variance and noise, (K, N, T) each.
-    """
-
-    features: Tensor
-    base: Tensor
-    season: Tensor
-    means: Tensor
-    phased: Phased | None
-    mixed: tuple[Tensor, Tensor, Tensor]
 
 
 class Alike:
@@ -73,8 +54,8 @@ class Alike:
 
     def parameters(self, packed: Packed, x: Inputs) -> Tensor:
         """(P, K, N, T) of what the models of the windows forecast."""
-        look = self._look(packed, self.held.take(packed.codes), x)
-        return torch.cat([torch.stack(look.mixed), look.means])
+        look, mixed = self._look(packed, self.held.take(packed.codes), x)
+        return torch.cat([torch.stack(mixed), look.means])
 
     def update(self, packed: Packed, x: Inputs, y: Tensor, issued: Tensor | None) -> list[Step]:
         """Learn windows that are usable, as `DirectLinear.update` does; a step for each series.
@@ -86,12 +67,15 @@ class Alike:
         """
         held = self.held.take(packed.codes)
         truth = torch.where(packed.there[..., None], y[packed.rows], torch.nan)  # (K, N, T)
-        look = self._look(packed, held, x)
-        now = Gaussian(*look.mixed)
+        look, mixed = self._look(packed, held, x)
+        now = Gaussian(*mixed)
         loss = -now.log_prob(truth).flatten(1).nanmean(1)
         forecast, excess = (now.mean, now.variance, truth), held["limit.excess"]
         truth, held["limit.excess"] = limited(self.model.limit, packed, *forecast, held["rows"][:, None], excess)
-        whys = self._learn(packed, held, look, truth)
+        rows = packed.counts.tolist()
+        whys, learn = self.regression.learned(under("regression.", held), look, truth, rows, rows, copied=True)
+        for name in learn():
+            del held[f"regression.{name}"]  # as it was: nothing to put back
         self._weigh(held, look.means if issued is None else issued[3:, packed.rows], truth)
         held["rows"] += packed.counts
         self.held.put(*chosen(packed.codes, held, torch.tensor([not why for why in whys])))
@@ -101,8 +85,8 @@ class Alike:
             for value, why in zip(loss.tolist(), whys, strict=True)
         ]
 
-    def _look(self, packed: Packed, held: State, x: Inputs) -> DirectFleetLook:
-        """The forecasts of the windows' models."""
+    def _look(self, packed: Packed, held: State, x: Inputs) -> tuple[DirectLook, tuple[Tensor, Tensor, Tensor]]:
+        """The forecasts of the windows' models; and the mean, latent variance and noise of their mix, (K, N, T)."""
         regression, (series, windows) = self.regression, packed.rows.shape
         x = x.rows(packed.rows.flatten())
 
@@ -124,57 +108,17 @@ class Alike:
         prior = apart(random_walk_variance(x, self.shape).minimum(spread))
         x = regression.guarded(x, levels, width)
         bases = regression.columns.bases(x, levels)  # (B, K · N, T)
-        base, season = apart(bases.gather(0, of("regression.base").T[None])[0]), apart(bases[0])
         features = regression.columns(x, known, levels)[0].unflatten(1, (series, windows)).movedim(1, 0)
-        assert regression.sums is not None
-        bound = regression.sums.bounds(_under("regression.sums.", held))[:, regression.group, None]
-        features = torch.clamp(features, -bound, bound)
-        weights = held["regression.sums.weights"][:, :, regression.group]  # (K, M, T, d)
-        means, phased = (features @ weights.permute(0, 2, 3, 1)).permute(3, 0, 2, 1) + base, None
+        phased = None
         if regression.phases is not None:
-            of_series = torch.where(packed.there, torch.arange(series, device=base.device)[:, None], -1).flatten()
-            made = regression.phases.made(x, known, levels, of_series)
-            assert regression.phases.sums is not None
-            bound = regression.phases.sums.bounds(_under("regression.phases.", held), regression.phases.phases)
-            bound = bound[:, :, None]
-            own = torch.clamp(made.features.unflatten(0, bound.shape[:2]), -bound, bound)
-            weights, phased = held["regression.phases.weights"], made._replace(features=own)
-            departures = own.new_zeros(bases[0].numel(), weights.shape[1])
-            departures[made.place[made.there]] = (own @ weights.permute(0, 2, 3, 1)).flatten(0, 1)[made.there]
-            more = departures.T.unflatten(1, (self.shape.columns, -1)).mT
-            means = torch.cat([means, apart(more) + season])
+            of_series = torch.where(packed.there, torch.arange(series, device=bases.device)[:, None], -1).flatten()
+            phased = regression.phases.made(x, known, levels, of_series)
+        look = regression.looked(under("regression.", held), apart(bases), features, phased)
         mixer = self._mixer(held)
-        latent, noise = mixer.variances(_side_by_side(means), _side_by_side(prior))
-        mixed = (mixer.mean(_side_by_side(means)), latent, noise)
+        means = _side_by_side(look.means)
+        mixed = (mixer.mean(means), *mixer.variances(means, _side_by_side(prior)))
         mean, latent, noise = (part.unflatten(1, (series, -1)).transpose(0, 1) for part in mixed)
-        return DirectFleetLook(features, base, season, means, phased, (mean, latent, noise))
-
-    def _learn(self, packed: Packed, held: State, look: DirectFleetLook, y: Tensor) -> list[str]:
-        """Add windows to the sums and solve them, in place; (K,) why a model could not, or "". y: (K, N, T)."""
-        short, passed, at = self.regression.context.short, packed.counts.to(FLOAT), "regression.sums."
-        own, sums = self.regression.sums, _under(at, held)
-        assert own is not None
-        new, young = sums["passed"] + passed, torch.tensor(own.young(sums), device=passed.device)
-        due = ((new >= short) | young) & (sums["age"] + new >= BEGUN * short)
-        z = y - look.base
-        times = passed.tolist(), due.tolist()
-        known = z.mT.isfinite()
-        learned = {at: own.added(sums, look.features, z.mT.nan_to_num(0.0), known.to(FLOAT), *times)}
-        if look.phased is not None:
-            assert self.regression.phases is not None and self.regression.phases.sums is not None
-            at, own = "regression.phases.", self.regression.phases.sums
-            features, place, there = look.phased
-            away = (y - look.season).permute(2, 0, 1).flatten()[place].view(features.shape[:-1])
-            known = away.isfinite() & there.view_as(away)
-            learned[at] = own.added(_under(at, held), features, away.nan_to_num(0.0), known.to(FLOAT), *times)
-        for at, (_, keep) in learned.items():
-            for name in keep():
-                del held[at + name]
-        width, kept = held["regression.width"], 0.5 ** (passed / WIDTH_ROWS)
-        for k, part in enumerate(z.abs().split(self.shape.horizon, 2)):
-            moved = kept * width[:, k] + (1.0 - kept) * part.flatten(1).nanmean(1).maximum(width[:, k])
-            width[:, k] = torch.where(part.isfinite().flatten(1).any(1), moved, width[:, k])
-        return [next(filter(None, own), "") for own in zip(*(why for why, _ in learned.values()), strict=True)]
+        return look, (mean, latent, noise)
 
     def _mixer(self, held: State) -> Mixer:
         """One mixer for the columns of all series, side by side."""
@@ -336,11 +280,6 @@ def described(regression: DirectRegression) -> State:
     own = {"centre": [what.centre for what in known], "scale": [what.scale for what in known]}
     found |= {f"known.{name}": levels.new_tensor(values) for name, values in own.items()}
     return found | {"regression.knots": torch.stack([what.knots for what in known])}
-
-
-def _under(at: str, held: State) -> State:
-    """Those whose names begin so, by the rest of their names."""
-    return {name.removeprefix(at): part for name, part in held.items() if name.startswith(at)}
 
 
 def _side_by_side(values: Tensor) -> Tensor:
