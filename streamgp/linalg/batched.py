@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -65,3 +67,22 @@ def add_gram(outer: Tensor, left: Tensor, right: Tensor) -> None:
     for start in range(0, outer.shape[1], BLOCK):
         stop = min(start + BLOCK, outer.shape[1])
         outer[:, start:stop, :stop].baddbmm_(left[:, :, start:stop].mT, right[:, :, :stop])
+
+
+def decayed(old: Tensor, kept: Sequence[float], new: Tensor, some: Sequence[int]) -> Tensor:
+    """(K', ...) old · kept + new of some of K models: one after the other, so that each has the bits that it would have
+    alone.
+
+    Args:
+        old, new: (K, ...).
+        kept: (K',) of each of those.
+        some: (K',) which.
+
+    Example:
+        >>> decayed(torch.ones(3, 2), [0.5], torch.ones(3, 2), [1]).tolist()
+        [[1.5, 1.5]]
+    """
+    found = new.new_empty(len(some), *new.shape[1:])
+    for to, k, share in zip(found, some, kept, strict=True):
+        torch.add(new[k], old[k], alpha=share, out=to)
+    return found

@@ -57,10 +57,8 @@ def absorb(held: Held, phi: Tensor, y: Tensor, weight: Tensor, kept: Tensor | No
         for part in sums:
             part.mul_(kept.view(-1, *[1] * (part.dim() - 1)))
     seen = torch.isfinite(y)
+    y, weight = filled(y, weight, seen, lambda: phi @ held["coefficients"])
     share = weight[..., None]
-    if not bool(seen.all()):
-        y = torch.where(seen, y, phi @ held["coefficients"])
-        share = share * seen.to(FLOAT).mean(2, keepdim=True)
     weighted = phi * share
     add_gram(held["outer"], weighted, phi)
     held["moment"].add_((y.mT @ weighted).mT)
@@ -68,6 +66,20 @@ def absorb(held: Held, phi: Tensor, y: Tensor, weight: Tensor, kept: Tensor | No
     held["weight"].add_(share.sum((1, 2)))
     if "count" in held:
         held["count"].add_((share * seen).sum(1))
+
+
+def filled(y: Tensor, weight: Tensor, seen: Tensor, mean: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    """Targets and weights of rows: what is missing is as predicted, and the row weighs as much as its observed share.
+
+    Args:
+        y: (..., N, T).
+        weight: (..., N).
+        seen: (..., N, T) where y is observed.
+        mean: (..., N, T) the prediction; asked for where something is missing.
+    """
+    if bool(seen.all()):
+        return y, weight
+    return torch.where(seen, y, mean()), weight * seen.to(FLOAT).mean(-1)
 
 
 def precision(outer: Tensor, noise: Tensor, prior: Tensor | None = None) -> Tensor:

@@ -18,7 +18,7 @@ from streamgp.models.linear import Config, DirectLinear, build
 from streamgp.models.linear.columns import describe
 from streamgp.models.linear.direct import groups
 from streamgp.models.linear.phases import RIDGES, SHARE, PhaseRegression
-from streamgp.models.linear.sums import FLOOR, FREE, Sums
+from streamgp.regression.memories import FLOOR, FREE, Sums
 from streamgp.testing import check_model
 from streamgp.testing.models import SEASONS, example_windows
 from streamgp.windows.windows import Windows, WindowSpec
@@ -137,12 +137,14 @@ def test_a_regression_by_phase_is_a_ridge_of_each_phase_and_of_its_neighbours() 
     z = (y - base).T.clone()
     z[:, ::7] = torch.nan
     regression.begin(x, known, levels)
-    phased, means = regression.look(regression.made(x, known, levels), base)
-    assert torch.equal(means, base.expand_as(means))
-    regression.learned(phased, z, passed=300, due=True)()
     assert regression.sums is not None
+    held = regression.sums.held
+    phased, means = regression.look(held, regression.made(x, known, levels), base[None])
+    assert torch.equal(means, base.expand_as(means))
+    _, keep = regression.added(held, phased, z[:, None], passed=[300], due=[True])
+    keep()
     groups, phases, penalties = len(regression.sums.largest), regression.phases, regression.sums.penalties.numpy()
-    flat, owner = phased.features[phased.there].numpy(), phased.there.nonzero()[:, 0].numpy()
+    flat, owner = phased.features[0][phased.there].numpy(), phased.there.nonzero()[:, 0].numpy()
     target = z.flatten()[phased.place[phased.there]].numpy()
     for own in range(groups):
         weight = np.zeros(len(owner))

@@ -98,7 +98,7 @@ class Ensemble(Declared, Model):
         means, found, start = self._means(self.experts, x), dict[str, Tensor](), 0
         models = [member.model for member in self.experts if isinstance(member.model, DirectLinear)]
         looks = {model: model.regression.look(x) for model in models}
-        base = looks[models[0]].base if models else None
+        base = looks[models[0]].base[0] if models else None
         for member in self.experts:
             own = slice(start, start + member.count)
             start += member.count

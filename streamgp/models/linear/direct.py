@@ -1,7 +1,7 @@
 """Direct regression: every step ahead regressed on differences of its references, with several memories.
 
     ŷ_{i+h} = base + wᵀx,     base a season before the step, or the last value, whichever was nearer at first
-    w = (G + λS)⁻¹ b          `sums.Sums`, for half-lives of 2.8, 8.4, 28 and 112 long seasons
+    w = (G + λS)⁻¹ b          `regression.memories`, for half-lives of 2.8, 8.4, 28 and 112 long seasons
 
 x holds departures of references from each other, known inputs at the step and their change since the reference, and
 the calendar (`columns`); with all coefficients at zero the forecast is the base. Steps far ahead share coefficients
@@ -10,12 +10,12 @@ each step (`phases`). The forecast is the mix of all memories of both, weighed b
 (`mixing.Mixer`).
 
 Cost: O(T d²) a row to learn and O(G d³) to solve a memory, for T columns in G groups; O(M G d²) of state for M
-memories. A memory is solved after each short season of rows, and at most `sums.OFTEN` times in its half-life.
+memories. A memory is solved after each short season of rows, and at most `OFTEN` times in its half-life.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -27,12 +27,12 @@ from streamgp.errors import NotPositiveDefinite
 from streamgp.mixing.mixer import OUTVOTED, Mixer, forgetting
 from streamgp.models.linear.columns import REFERENCE, Known, SeasonColumns, describe
 from streamgp.models.linear.phases import Phased, PhaseRegression
-from streamgp.models.linear.sums import Sums
 from streamgp.online.inputs import plausible, reporting, usable_rows
 from streamgp.online.panel import panel_of
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import Winsoriser
 from streamgp.predictives.mixed import Mixed
+from streamgp.regression.memories import Held, Sums, refuse, under
 from streamgp.state import gather, holding, scatter
 
 MEMORIES = (4.0, 12.0, 40.0, 160.0)
@@ -88,13 +88,13 @@ class Made(NamedTuple):
 
 
 class DirectLook(NamedTuple):
-    """What windows look like to the regressions.
+    """What windows look like to the regressions of K models.
 
     Attributes:
-        features: (T, N, d) the columns of the direct regression, within their bounds.
-        base: (N, T) what it departs from.
-        means: (M, N, T) the forecasts of all memories.
-        season: (N, T) what the regression by phase departs from; None where there is none.
+        features: (K, T, N, d) the columns of the direct regression, within their bounds.
+        base: (K, N, T) what it departs from.
+        means: (M, K, N, T) the forecasts of all memories.
+        season: (K, N, T) what the regression by phase departs from; None where there is none.
         phased: its columns.
     """
 
@@ -188,26 +188,50 @@ class DirectRegression(nn.Module):
         if self.phases is not None:
             self.phases.begin(x, known, self.levels)
 
+    def held(self, looked: bool = False) -> Held:
+        """The state, as that of one model of several: views of the buffers.
+
+        Args:
+            looked: only what forecasts depend on.
+        """
+        found = {name: getattr(self, name)[None] for name in ("width", "base")}
+        phases = None if self.phases is None else self.phases.sums
+        for at, own in (("sums.", self.sums), ("phases.", phases)):
+            views: Held = {} if own is None else own.shown if looked else own.held
+            found |= {at + name: part for name, part in views.items()}
+        return found
+
     def look(self, x: Inputs) -> DirectLook:
-        """What the windows look like to the regressions, and their forecasts.
+        """What the windows look like to the regressions of this one model, and their forecasts.
 
         Before anything was learned there are no columns, and all memories forecast the first base.
         """
         if self.sums is None:
-            first = self.columns.bases(x, self.levels)[0]
-            none = first.new_zeros(self.shape.columns, len(first), 0)
-            return DirectLook(none, first, first.expand(self.memories, -1, -1))
+            first = self.columns.bases(x, self.levels)[:1]
+            none = first.new_zeros(1, self.shape.columns, first.shape[1], 0)
+            return DirectLook(none, first, first.expand(self.memories, -1, -1, -1))
         made = self._made(self.guarded(x, self.levels, self.width))
-        base = made.bases.gather(0, self.base.expand(1, len(made.context), -1))[0]
-        features, bound = made.features, self.sums.bounds()
-        if bound is not None:
-            bound = bound[self.group][:, None]
-            features = torch.clamp(features, -bound, bound)
-        means = base + (features @ self.sums.weights[:, self.group].permute(1, 2, 0)).permute(2, 1, 0)
-        if self.phases is None or made.phased is None:
+        return self.looked(self.held(looked=True), made.bases[:, None], made.features[None], made.phased)
+
+    def looked(self, held: Held, bases: Tensor, features: Tensor, phased: Phased | None) -> DirectLook:
+        """What windows look like to the regressions of K models that are begun, and their forecasts.
+
+        Args:
+            held: of each.
+            bases: (B, K, N, T) of `SeasonColumns.bases`.
+            features: (K, T, N, d) the columns of the direct regression.
+            phased: of `PhaseRegression.made`; None where no regression is by phase.
+        """
+        assert self.sums is not None
+        base = bases.gather(0, held["base"][None, :, None].expand(1, *bases.shape[1:]))[0]
+        bound = self.sums.bounds(under("sums.", held))[:, self.group, None]
+        features = torch.clamp(features, -bound, bound)
+        weights = held["sums.weights"][:, :, self.group]  # (K, M, T, d)
+        means = base + (features @ weights.permute(0, 2, 3, 1)).permute(3, 0, 2, 1)
+        if self.phases is None or phased is None:
             return DirectLook(features, base, means)
-        phased, more = self.phases.look(made.phased, made.bases[0])
-        return DirectLook(features, base, torch.cat([means, more]), made.bases[0], phased)
+        phased, more = self.phases.look(under("phases.", held), phased, bases[0])
+        return DirectLook(features, base, torch.cat([means, more]), bases[0], phased)
 
     def parts(self, look: DirectLook, weights: Tensor) -> dict[str, Tensor]:
         """Terms of the mix of the memories: label -> (N, T), the reference first; with weights that add up to 1 their
@@ -217,18 +241,19 @@ class DirectRegression(nn.Module):
             look: of `look`.
             weights: (T, M) of the memories.
         """
+        base, features = look.base[0], look.features[0]
         direct = weights[:, : len(self.halves)] if self.begun else weights
-        found = {REFERENCE: look.base * direct.sum(1)}
+        found = {REFERENCE: base * direct.sum(1)}
         if self.sums is None:
             return found
         mixed = torch.einsum("mtd,tm->td", self.sums.weights[:, self.group], direct)
         for label in dict.fromkeys(self.columns.labels):
             own = [at for at, one in enumerate(self.columns.labels) if one == label]
-            found[label] = torch.einsum("tnd,td->nt", look.features[..., own], mixed[:, own])
+            found[label] = torch.einsum("tnd,td->nt", features[..., own], mixed[:, own])
         if self.phases is not None and look.phased is not None and look.season is not None:
             rest = weights[:, len(self.halves) :]
-            found[REFERENCE] = found[REFERENCE] + look.season * rest.sum(1)
-            for label, value in self.phases.parts(look.phased, len(look.base), rest).items():
+            found[REFERENCE] = found[REFERENCE] + look.season[0] * rest.sum(1)
+            for label, value in self.phases.parts(look.phased, len(base), rest).items():
                 found[label] = found[label] + value if label in found else value
         return found
 
@@ -288,25 +313,63 @@ class DirectRegression(nn.Module):
         Raises:
             NotPositiveDefinite: a factorisation failed; nothing is changed.
         """
-        assert self.sums is not None
         passed = len(y)
         if self.shape.panel:  # several series share a step
             short, long, _ = self.columns.split(x).by_step[-self.context.PHASES :]
             passed = len((long if self.context.long else short)[0].unique())
-        due = self.sums.young or float(self.sums.passed) + passed >= self.context.short
-        due = due and float(self.sums.age + self.sums.passed) + passed >= BEGUN * self.context.short
-        z = y - look.base
-        known = torch.isfinite(z.T)
-        keep = [self.sums.added(look.features, torch.nan_to_num(z.T), known.to(FLOAT), passed, due)]
+        (why,), keep = self.learned(self.held(), look, y[None], [len(y)], [passed])
+        refuse(why)
+        keep()
+
+    def learned(
+        self,
+        held: Held,
+        look: DirectLook,
+        y: Tensor,
+        rows: Sequence[int],
+        passed: Sequence[float],
+        copied: bool = False,
+    ) -> tuple[list[str], Callable[[], set[str]]]:
+        """Learn windows of K models when the result is called.
+
+        Args:
+            held: of each.
+            look: of `looked`.
+            y: (K, N, T) the truths, NaN = not observed.
+            rows: (K,) windows of each.
+            passed: (K,) steps in time that they span.
+            copied: of `Sums.added`.
+
+        Returns:
+            as `Sums.added`.
+        """
+        assert self.sums is not None
+        short, sums, z = self.context.short, under("sums.", held), y - look.base
+        new = [own + more for own, more in zip(sums["passed"].tolist(), passed, strict=True)]
+        ages, early = sums["age"].tolist(), self.sums.young(sums)
+        due = [
+            (soon or own >= short) and age + own >= BEGUN * short
+            for soon, own, age in zip(early, new, ages, strict=True)
+        ]
+        target = z.mT
+        known = torch.isfinite(target).to(FLOAT)
+        whys, keep = self.sums.added(sums, look.features, torch.nan_to_num(target), known, passed, due, copied)
+        keeps = {"sums.": keep}
         if self.phases is not None:
             assert look.season is not None and look.phased is not None
-            keep.append(self.phases.learned(look.phased, (y - look.season).T, passed, due))
-        for each in keep:
-            each()
-        kept = 0.5 ** (len(z) / WIDTH_ROWS)
-        for at, part in enumerate(z.split(self.shape.horizon, 1)):
-            if bool(torch.isfinite(part).any()):
-                self.width[at] = kept * self.width[at] + (1.0 - kept) * part.abs().nanmean().clamp(min=self.width[at])
+            away = (y - look.season).permute(2, 0, 1)
+            more, keeps["phases."] = self.phases.added(under("phases.", held), look.phased, away, passed, due, copied)
+            whys = [one or two for one, two in zip(whys, more, strict=True)]
+
+        def learn() -> set[str]:
+            same = {at + name for at, own in keeps.items() for name in own()}
+            width, kept = held["width"], z.new_tensor([0.5 ** (count / WIDTH_ROWS) for count in rows])
+            for k, part in enumerate(z.abs().split(self.shape.horizon, 2)):
+                moved = kept * width[:, k] + (1.0 - kept) * part.flatten(1).nanmean(1).maximum(width[:, k])
+                width[:, k] = torch.where(part.isfinite().flatten(1).any(1), moved, width[:, k])
+            return same
+
+        return whys, learn
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         if self.sums is None:
@@ -371,11 +434,11 @@ class DirectLinear(Model):
     def predict(self, x: Inputs) -> Mixed:
         """The mix of the memories; before any data the base, with the variance of a random walk."""
         if self.panel is None:
-            return self._mixed(x, self.regression.look(x).means)
+            return self._mixed(x, self.regression.look(x).means[:, 0])
         sizes = self.panel.sizes(x)
         x = self.panel.divide(x, sizes)
         scale = self.panel.columns(sizes)
-        return self._mixed(x, self.regression.look(x).means).affine(scale, torch.zeros_like(scale))
+        return self._mixed(x, self.regression.look(x).means[:, 0]).affine(scale, torch.zeros_like(scale))
 
     def parts(self, x: Inputs) -> dict[str, Tensor]:
         """Reference, own past, known and other inputs, calendar, constant; `OUTVOTED` where a memory is."""
@@ -388,7 +451,7 @@ class DirectLinear(Model):
     def _parts(self, x: Inputs) -> dict[str, Tensor]:
         look = self.regression.look(x)
         found = self.regression.parts(look, self.mixer.weights)
-        outvoted = self.mixer.outvoted(look.means).sum(0)
+        outvoted = self.mixer.outvoted(look.means[:, 0]).sum(0)
         return found | ({OUTVOTED: outvoted} if bool(outvoted.any()) else {})
 
     def hyperparameters(self) -> dict[str, Tensor]:
@@ -427,12 +490,12 @@ class DirectLinear(Model):
 
         def drawn(x: Inputs) -> Tensor:
             look = regression.look(x)
-            mixed = self._mixed(x, look.means)
+            mixed = self._mixed(x, look.means[:, 0])
             noise = torch.randn(mixed.mean.shape, generator=generator, dtype=FLOAT, device=generator.device)
             value = mixed.mean + mixed.noise.sqrt() * noise.to(mixed.mean)
             if offset is None:
                 return value
-            own = torch.einsum("tpsd,ptd->pst", look.features.unflatten(1, (paths, -1)), offset).flatten(0, 1)
+            own = torch.einsum("tpsd,ptd->pst", look.features[0].unflatten(1, (paths, -1)), offset).flatten(0, 1)
             return value + mixed.noise.sqrt() * own
 
         return draw
@@ -452,7 +515,7 @@ class DirectLinear(Model):
         if not regression.begun:
             regression.begin(x, y)
         look = regression.look(x)
-        now = self._mixed(x, look.means)
+        now = self._mixed(x, look.means[:, 0])
         loss = -torch.nanmean(now.log_prob(y)).item()
         put_back, why = holding({"limit": self.limit}), ""
         y = self.limit(y, now, self.rows)
@@ -462,7 +525,7 @@ class DirectLinear(Model):
             why = error.message
             put_back()
         else:
-            self.mixer.learn(look.means if given is None else given.experts, y)
+            self.mixer.learn(look.means[:, 0] if given is None else given.experts, y)
             self.rows += len(y)
         step = Step(loss, regression.size, not why, f"update; undone: {why}" if why else "update")
         return reporting(step, left_out)

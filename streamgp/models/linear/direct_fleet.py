@@ -11,50 +11,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Inputs, Json, Shape, Step
+from streamgp.base import Inputs, Json, Shape, Step
 from streamgp.mixing.mixer import Mixer
-from streamgp.models.linear import sums
 from streamgp.models.linear.columns import KNOTS, Known
-from streamgp.models.linear.direct import BEGUN, CHUNK, WIDTH_ROWS, DirectLinear, DirectRegression
-from streamgp.models.linear.phases import Phased
-from streamgp.models.linear.sums import Sums
+from streamgp.models.linear.direct import CHUNK, DirectLinear, DirectLook, DirectRegression
 from streamgp.online.inputs import reporting, usable_rows
-from streamgp.online.stacked import Packed, Stacked, left_out, limited, plausible_rows, wide
+from streamgp.online.stacked import Packed, Stacked, chosen, left_out, limited, plausible_rows, wide
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.gaussian import Gaussian
+from streamgp.regression.memories import under
 
 NEAR = 2**24
 """Bytes of the states of series that are learned together: more of them do not stay near the processor."""
-WHY = ("", sums.OVERFLOW, sums.INDEFINITE)
 
 Kinds: TypeAlias = "tuple[tuple[bool, int], ...]"
 """Whether each known input is a flag, and its rank: what decides which columns there are."""
 State: TypeAlias = "dict[str, Tensor]"
 """Of K series, which is their leading axis."""
-
-
-class DirectFleetLook(NamedTuple):
-    """What windows look like to their models; see `direct.DirectLook`.
-
-    Attributes:
-        features: (K, T, N, d) within their bounds.
-        base, season: (K, N, T) what the regressions depart from: the direct one, and the one by phase.
-        means: (E, K, N, T) the forecasts of all memories.
-        phased: features (K, G, R, d) within their bounds, and their places; None where no regression is by phase.
-        mixed: mean, latent variance and noise, (K, N, T) each.
-    """
-
-    features: Tensor
-    base: Tensor
-    season: Tensor
-    means: Tensor
-    phased: Phased | None
-    mixed: tuple[Tensor, Tensor, Tensor]
 
 
 class Alike:
@@ -76,8 +54,8 @@ class Alike:
 
     def parameters(self, packed: Packed, x: Inputs) -> Tensor:
         """(P, K, N, T) of what the models of the windows forecast."""
-        look = self._look(packed, self.held.take(packed.codes), x)
-        return torch.cat([torch.stack(look.mixed), look.means])
+        look, mixed = self._look(packed, self.held.take(packed.codes), x)
+        return torch.cat([torch.stack(mixed), look.means])
 
     def update(self, packed: Packed, x: Inputs, y: Tensor, issued: Tensor | None) -> list[Step]:
         """Learn windows that are usable, as `DirectLinear.update` does; a step for each series.
@@ -89,24 +67,26 @@ class Alike:
         """
         held = self.held.take(packed.codes)
         truth = torch.where(packed.there[..., None], y[packed.rows], torch.nan)  # (K, N, T)
-        look = self._look(packed, held, x)
-        now = Gaussian(*look.mixed)
+        look, mixed = self._look(packed, held, x)
+        now = Gaussian(*mixed)
         loss = -now.log_prob(truth).flatten(1).nanmean(1)
         forecast, excess = (now.mean, now.variance, truth), held["limit.excess"]
         truth, held["limit.excess"] = limited(self.model.limit, packed, *forecast, held["rows"][:, None], excess)
-        failed = self._learn(packed, held, look, truth)
+        rows = packed.counts.tolist()
+        whys, learn = self.regression.learned(under("regression.", held), look, truth, rows, rows, copied=True)
+        for name in learn():
+            del held[f"regression.{name}"]  # as it was: nothing to put back
         self._weigh(held, look.means if issued is None else issued[3:, packed.rows], truth)
         held["rows"] += packed.counts
-        well = failed == 0
-        self.held.put(packed.codes[well], {name: part[well] for name, part in held.items()} if not well.all() else held)
-        size, whys = self.regression.size, (WHY[code] for code in failed.tolist())
+        self.held.put(*chosen(packed.codes, held, torch.tensor([not why for why in whys])))
+        size = self.regression.size
         return [
             Step(value, size, not why, f"update; undone: {why}" if why else "update")
             for value, why in zip(loss.tolist(), whys, strict=True)
         ]
 
-    def _look(self, packed: Packed, held: State, x: Inputs) -> DirectFleetLook:
-        """The forecasts of the windows' models."""
+    def _look(self, packed: Packed, held: State, x: Inputs) -> tuple[DirectLook, tuple[Tensor, Tensor, Tensor]]:
+        """The forecasts of the windows' models; and the mean, latent variance and noise of their mix, (K, N, T)."""
         regression, (series, windows) = self.regression, packed.rows.shape
         x = x.rows(packed.rows.flatten())
 
@@ -128,50 +108,17 @@ class Alike:
         prior = apart(random_walk_variance(x, self.shape).minimum(spread))
         x = regression.guarded(x, levels, width)
         bases = regression.columns.bases(x, levels)  # (B, K · N, T)
-        base, season = apart(bases.gather(0, of("regression.base").T[None])[0]), apart(bases[0])
         features = regression.columns(x, known, levels)[0].unflatten(1, (series, windows)).movedim(1, 0)
-        bound = _bounds(held, "regression.sums", 1)[:, regression.group, None]
-        features = torch.clamp(features, -bound, bound)
-        weights = held["regression.sums.weights"][:, :, regression.group]  # (K, M, T, d)
-        means, phased = (features @ weights.permute(0, 2, 3, 1)).permute(3, 0, 2, 1) + base, None
+        phased = None
         if regression.phases is not None:
-            of_series = torch.where(packed.there, torch.arange(series, device=base.device)[:, None], -1).flatten()
-            made = regression.phases.made(x, known, levels, of_series)
-            bound = _bounds(held, "regression.phases", regression.phases.phases)[:, :, None]
-            own = torch.clamp(made.features.unflatten(0, bound.shape[:2]), -bound, bound)
-            weights, phased = held["regression.phases.weights"], made._replace(features=own)
-            departures = own.new_zeros(bases[0].numel(), weights.shape[1])
-            departures[made.place[made.there]] = (own @ weights.permute(0, 2, 3, 1)).flatten(0, 1)[made.there]
-            more = departures.T.unflatten(1, (self.shape.columns, -1)).mT
-            means = torch.cat([means, apart(more) + season])
+            of_series = torch.where(packed.there, torch.arange(series, device=bases.device)[:, None], -1).flatten()
+            phased = regression.phases.made(x, known, levels, of_series)
+        look = regression.looked(under("regression.", held), apart(bases), features, phased)
         mixer = self._mixer(held)
-        latent, noise = mixer.variances(_side_by_side(means), _side_by_side(prior))
-        mixed = (mixer.mean(_side_by_side(means)), latent, noise)
+        means = _side_by_side(look.means)
+        mixed = (mixer.mean(means), *mixer.variances(means, _side_by_side(prior)))
         mean, latent, noise = (part.unflatten(1, (series, -1)).transpose(0, 1) for part in mixed)
-        return DirectFleetLook(features, base, season, means, phased, (mean, latent, noise))
-
-    def _learn(self, packed: Packed, held: State, look: DirectFleetLook, y: Tensor) -> Tensor:
-        """Add windows to the sums and solve them, in place; (K,) an index of `WHY`. y: (K, N, T)."""
-        short, passed = self.regression.context.short, packed.counts.to(FLOAT)
-        own, at = self.regression.sums, "regression.sums"
-        assert own is not None
-        new = held[f"{at}.passed"] + passed
-        due = (new >= short) | sums.young(held[f"{at}.count"], held[f"{at}.new_count"], own.width)
-        due &= held[f"{at}.age"] + new >= BEGUN * short
-        z = y - look.base
-        failed = _added(own, held, at, look.features, z.mT, z.mT.isfinite(), passed, due)
-        if look.phased is not None:
-            assert self.regression.phases is not None and self.regression.phases.sums is not None
-            features, place, there = look.phased
-            away = (y - look.season).permute(2, 0, 1).flatten()[place].view(features.shape[:-1])
-            known = away.isfinite() & there.view_as(away)
-            more = _added(self.regression.phases.sums, held, "regression.phases", features, away, known, passed, due)
-            failed = torch.where(failed > 0, failed, more)
-        width, kept = held["regression.width"], 0.5 ** (passed / WIDTH_ROWS)
-        for k, part in enumerate(z.abs().split(self.shape.horizon, 2)):
-            moved = kept * width[:, k] + (1.0 - kept) * part.flatten(1).nanmean(1).maximum(width[:, k])
-            width[:, k] = torch.where(part.isfinite().flatten(1).any(1), moved, width[:, k])
-        return failed
+        return look, (mean, latent, noise)
 
     def _mixer(self, held: State) -> Mixer:
         """One mixer for the columns of all series, side by side."""
@@ -333,55 +280,6 @@ def described(regression: DirectRegression) -> State:
     own = {"centre": [what.centre for what in known], "scale": [what.scale for what in known]}
     found |= {f"known.{name}": levels.new_tensor(values) for name, values in own.items()}
     return found | {"regression.knots": torch.stack([what.knots for what in known])}
-
-
-def _added(own: Sums, held: State, at: str, x: Tensor, z: Tensor, known: Tensor, passed: Tensor, due: Tensor) -> Tensor:
-    """`Sums.added` for K models, in place in `held`, under `at`; (K,) an index of `WHY`.
-
-    Args:
-        own: one of them.
-        x: (K, T, N, d).
-        z, known: (K, T, N) what is regressed, and whether it is known.
-        passed, due: (K,) of each model.
-    """
-    part = {name: held[f"{at}.{name}"] for name in own.state_dict() if name != "penalties"}
-    early = sums.young(part["count"], part["new_count"], own.width)
-    found = sums.products(own.runs, x, z.nan_to_num(0.0), known.to(FLOAT))
-    elapsed, largest = part["passed"] + passed, torch.maximum(found.largest, part["largest"])
-    age = part["age"] + elapsed
-    waiting, learned = bool(part["passed"].any()), bool(due.all())
-    new = {name: getattr(found, name) for name in ("gram", "cross", "count")}
-    for name, value in new.items() if waiting else ():
-        value.add_(part[f"new_{name}"])
-    failed = torch.where(found.finite(), 0, WHY.index(sums.OVERFLOW))
-    for m, (half, ridge) in enumerate(zip(own.halves, own.ridges, strict=True)):
-        kept = torch.where(due, 0.5 ** (elapsed / half), 1.0)
-        for name, value in new.items():
-            total = part[name][:, m]
-            total.mul_(wide(kept, total)).add_(value if learned else torch.where(wide(due, value), value, 0.0))
-        since = part["since"][:, m] + torch.where(due, elapsed, 0.0)
-        solved = (due & (early | (since >= age.clamp(max=half) / sums.OFTEN))).nonzero()[:, 0]
-        part["since"][:, m] = since.index_fill(0, solved, 0.0)
-        if len(solved):
-            gram, cross, count = (sums.lent(own.near, part[name][solved, m], 1) for name in new)
-            weights, bad = sums.solution(gram, cross, count, largest[solved], own.penalties, ridge)
-            part["weights"][solved, m] = weights
-            failed[solved] = torch.where((failed[solved] == 0) & bad, WHY.index(sums.INDEFINITE), failed[solved])
-    for name, value in new.items():
-        if waiting or not learned:
-            held[f"{at}.new_{name}"] = torch.where(wide(due, value), 0.0, value)
-        else:
-            del held[f"{at}.new_{name}"]  # 0 before and after: nothing to put back
-    held[f"{at}.largest"], held[f"{at}.passed"] = largest, torch.where(due, 0.0, elapsed)
-    held[f"{at}.age"] = torch.where(due, age, part["age"])
-    return failed
-
-
-def _bounds(held: State, at: str, shared: int) -> Tensor:
-    """(K, G, d) of `sums.bounds`; infinite before any row."""
-    count = held[f"{at}.count"][:, -1]
-    found = sums.bounds(held[f"{at}.gram"][:, -1], count, held[f"{at}.largest"], shared)
-    return torch.where(wide(count.any(1), found), found, torch.inf)
 
 
 def _side_by_side(values: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ from streamgp.models.linear.columns import (
     PhaseTerms,
     SeasonColumns,
 )
-from streamgp.models.linear.sums import Sums
+from streamgp.regression.memories import Held, Sums
 
 PHASES = 24
 """Parts of the short season at most."""
@@ -135,7 +135,8 @@ class Phased(NamedTuple):
     """Columns of windows by the phase of their steps.
 
     Attributes:
-        features: (G, R, d) of at most R steps of each of G groups.
+        features: (G, R, d) of at most R steps of each of G groups; (K, G, R, d) of K models, whose groups the others
+            have one model after the other.
         place: (G, R) of each among all steps, t · N + n.
         there: (G, R) whether there are so many in a group.
     """
@@ -199,22 +200,29 @@ class PhaseRegression(nn.Module):
             place, there = places(group, groups * (int(model.max()) + 1))
         return Phased(features.flatten(0, 1)[place], place, there)
 
-    def look(self, made: Phased, base: Tensor) -> tuple[Phased, Tensor]:
-        """The columns within their bounds, and the forecasts (M, N, T) of each memory; base: (N, T)."""
+    def look(self, held: Held, made: Phased, base: Tensor) -> tuple[Phased, Tensor]:
+        """Of K models the columns (K, G, R, d) within their bounds, and the forecasts (M, K, N, T) of each memory.
+
+        Args:
+            held: of the sums of each.
+            made: of `made`.
+            base: (K, N, T).
+        """
         assert self.sums is not None
         features, place, there = made
-        bound = self.sums.bounds(self.phases)
-        if bound is not None:
-            features = torch.clamp(features, -bound[:, None], bound[:, None])
-        means = base.new_empty(base.numel(), self.memories)
-        means[place[there]] = (features @ self.sums.weights.permute(1, 2, 0))[there]
-        return made._replace(features=features), base + means.T.unflatten(1, (base.shape[1], -1)).mT
+        bound = self.sums.bounds(held, self.phases)[:, :, None]
+        features = torch.clamp(features.view(*bound.shape[:2], *features.shape[1:]), -bound, bound)
+        departures = base.new_zeros(base.numel(), self.memories)
+        departures[place[there]] = (features @ held["weights"].permute(0, 2, 3, 1)).flatten(0, 1)[there]
+        series, windows, columns = base.shape
+        means = departures.view(columns, series, windows, self.memories).permute(3, 1, 2, 0)
+        return made._replace(features=features), base + means
 
     def parts(self, phased: Phased, rows: int, weights: Tensor) -> dict[str, Tensor]:
         """What columns add to the mix of the memories: label -> (N, T).
 
         Args:
-            phased: of `look`. rows: N.
+            phased: of `look`, of one model. rows: N.
             weights: (T, M) of the memories in the mix.
         """
         assert self.sums is not None
@@ -222,27 +230,28 @@ class PhaseRegression(nn.Module):
         for label in dict.fromkeys(self.columns.labels):
             own = [at for at, one in enumerate(self.columns.labels) if one == label]
             each = phased.features.new_empty(rows * len(weights), self.memories)
-            values = phased.features[..., own] @ self.sums.weights[..., own].permute(1, 2, 0)
+            values = phased.features[0, ..., own] @ self.sums.weights[..., own].permute(1, 2, 0)
             each[phased.place[phased.there]] = values[phased.there]
             found[label] = torch.einsum("tnm,tm->nt", each.unflatten(0, (len(weights), rows)), weights)
         return found
 
-    def learned(self, phased: Phased, z: Tensor, passed: int, due: bool) -> Callable[[], None]:
-        """Learn N windows when the result is called.
+    def added(
+        self, held: Held, phased: Phased, z: Tensor, passed: Sequence[float], due: Sequence[bool], copied: bool = False
+    ) -> tuple[list[str], Callable[[], set[str]]]:
+        """Learn N windows of K models when the result is called; see `Sums.added`.
 
         Args:
+            held: of the sums of each.
             phased: of `look`.
-            z: (T, N) departures of the truths from the base, NaN = not observed.
-            passed: steps in time that the windows span.
-            due: whether the regressions are solved.
-
-        Raises:
-            NotPositiveDefinite: a factorisation failed.
+            z: (T, K, N) departures of the truths from the base, NaN = not observed.
+            passed: (K,) steps in time that the windows span.
+            due: (K,) whether the regressions are solved.
+            copied: of `Sums.added`.
         """
         assert self.sums is not None
-        target = z.flatten()[phased.place]
-        weight = (target.isfinite() & phased.there).to(FLOAT)
-        return self.sums.added(phased.features, target.nan_to_num(0.0), weight, passed, due)
+        target = z.flatten()[phased.place].view(phased.features.shape[:-1])
+        weight = (target.isfinite() & phased.there.view_as(target)).to(FLOAT)
+        return self.sums.added(held, phased.features, target.nan_to_num(0.0), weight, passed, due, copied)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return ({} if self.sums is None else self.sums.state_dict()), {}

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Json
 from streamgp.linalg.cholesky import cholesky, solve
+from streamgp.regression.additive import filled
 
 WITHIN = 10.0
 """Standard deviations: rows beyond are left out, so that no series whose units are off decides for all."""
@@ -85,9 +86,8 @@ class PooledRegression:
         z, seen = with_one(z), torch.isfinite(t)
         fair = (z.abs() <= WITHIN).all(1) & ((t.abs() <= WITHIN) | ~seen).all(1)
         z, t, seen, weight = z[fair], t[fair], seen[fair], weight[fair]
-        if not bool(seen.all()):
-            expected = torch.zeros_like(t) if self.coefficients is None else z @ self.coefficients
-            t, weight = torch.where(seen, t, expected), weight * seen.to(FLOAT).mean(1)
+        known = self.coefficients
+        t, weight = filled(t, weight, seen, lambda: torch.zeros_like(t) if known is None else z @ known)
         weighted = z * weight[:, None]
         self._waiting.append(PendingSums(until, weighted.T @ z, weighted.T @ t, kept))
         self._waiting.sort(key=lambda one: one.until)

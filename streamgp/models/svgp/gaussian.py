@@ -30,6 +30,7 @@ from streamgp.models.svgp.head import BatchTerms, Part, Parts, VariationalHead
 from streamgp.objectives.sparse import Belief
 from streamgp.optim.natural_gradient import Natural, weighted_gram
 from streamgp.predictives.gaussian import Gaussian
+from streamgp.regression.additive import filled
 
 LEAST, MOST = 1e-6, 4.0
 """Of σ², in units of the standardised target's variance."""
@@ -150,7 +151,7 @@ class GaussianHead(VariationalHead):
     def terms(self, part: Part, belief: Belief) -> BatchTerms:
         noise, columns = self.log_noise.detach().exp(), part.y.shape[1]
         mean, variance = belief.moments(part.phi, part.prior)
-        y, weight = _filled(part, mean)
+        y, weight = filled(part.y, part.weight, torch.isfinite(part.y), lambda: mean)
         error = y - mean
         slope = weight[:, None] * error / noise
         curve = -0.5 * columns * weight / noise
@@ -211,7 +212,8 @@ class GaussianHead(VariationalHead):
     @torch.no_grad()
     def add(self, part: Part, kept: float = 1.0) -> None:
         """Rows into the sums, after scaling these by `kept`."""
-        y, weight = _filled(part, part.phi @ self.coefficients)
+        seen = torch.isfinite(part.y)
+        y, weight = filled(part.y, part.weight, seen, lambda: part.phi @ self.coefficients)
         self.natural.step(
             weighted_gram(part.phi, weight)[None], part.phi.T @ (weight[:, None] * y), rate=1.0, kept=kept
         )
@@ -260,14 +262,3 @@ class GaussianHead(VariationalHead):
         moment = self.vectors.T @ self.natural.moment
         spectrum = Spectrum(self.values, moment, self.square, self.mass, self.slack)
         return float(-spectrum.bound(self.noise).mean() / self.mass.clamp(min=1e-12))
-
-
-def _filled(part: Part, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Targets and weights: what was not observed is as predicted, and the row counts for its observed share.
-
-    All columns of a row have one weight in the covariance that they share, and the prediction leaves the mean as it is.
-    """
-    seen = torch.isfinite(part.y)
-    if bool(seen.all()):
-        return part.y, part.weight
-    return torch.where(seen, part.y, mean), part.weight * seen.to(FLOAT).mean(1)

@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
+from streamgp.linalg.batched import decayed
 from streamgp.linalg.cholesky import solve
 
 FLOOR = 0.05
@@ -34,6 +36,13 @@ YOUNG = 4
 """Rows a column until which the regressions are solved with every batch."""
 OVERFLOW = "the sums of the regressions overflow"
 INDEFINITE = "a Gram matrix is not positive definite"
+HINTS = {OVERFLOW: "scale the columns", INDEFINITE: "raise ridge"}
+SUMS = ("gram", "cross", "count")
+GIVEN = ("penalties", "near")
+LOOKED = ("gram", "count", "largest", "weights")
+
+Held: TypeAlias = "dict[str, Tensor]"
+"""Of K models: the buffers of `Sums` but for penalties and near, with a leading axis K."""
 
 
 class Sums(nn.Module):
@@ -112,85 +121,132 @@ class Sums(nn.Module):
         return len(self.penalties) + 1
 
     @property
-    def young(self) -> bool:
-        """Whether there are so few rows that every one of them matters."""
-        return bool(young(self.count, self.new_count, self.width))
+    def held(self) -> Held:
+        """The state, as that of one model of several: views of the buffers."""
+        return {name: part[None] for name, part in self._buffers.items() if part is not None and name not in GIVEN}
 
-    def add(self, x: Tensor, z: Tensor, weight: Tensor, passed: int, due: bool) -> None:
-        """Learn N rows: `added`, at once."""
-        self.added(x, z, weight, passed, due)()
+    @property
+    def shown(self) -> Held:
+        """Of `held` what forecasts depend on."""
+        return {name: part[None] for name, part in self._buffers.items() if part is not None and name in LOOKED}
 
-    def added(self, x: Tensor, z: Tensor, weight: Tensor, passed: int, due: bool) -> Callable[[], None]:
-        """Learn N rows when the result is called, so that a failure changes nothing. O(T N d²), and O(M G d³) to solve.
-
-        Args:
-            x: (T, N, d).
-            z: (T, N) what is regressed.
-            weight: (T, N), 0 where it is missing.
-            passed: steps in time that the rows span.
-            due: whether the regressions are solved.
+    def add(self, x: Tensor, z: Tensor, weight: Tensor, passed: float, due: bool) -> None:
+        """Learn N rows of one model: `added`, at once.
 
         Raises:
-            NotPositiveDefinite: numbers overflow, or a factorisation failed.
+            NotPositiveDefinite: see `added`; nothing is changed.
         """
-        found = products(self.runs, x, z, weight)
-        elapsed = float(self.passed) + passed
-        pending = [self.new_gram, self.new_cross, self.new_count]
-        new = [found.gram, found.cross, found.count]
-        if self.passed:
-            new = [part.add_(waiting) for part, waiting in zip(new, pending, strict=True)]
-        largest = torch.maximum(found.largest, self.largest)
-        if not bool(found.finite()):
-            raise NotPositiveDefinite(OVERFLOW, hint="scale the columns")
-        solved = self._solved(new, largest, elapsed) if due else []
+        (why,), keep = self.added(self.held, x[None], z[None], weight[None], [passed], [due])
+        refuse(why)
+        keep()
 
-        def keep() -> None:
-            self.largest.copy_(largest)
-            if not due:
-                for waiting, part in zip(pending, new, strict=True):
-                    waiting.copy_(part)
-                self.passed.fill_(elapsed)
-                return
-            for m, (half, weights) in enumerate(zip(self.halves, solved, strict=True)):
-                for total, part in zip((self.gram[m], self.cross[m], self.count[m]), new, strict=True):
-                    torch.add(part, total, alpha=_kept(elapsed, half), out=total)
-                self.since[m] += elapsed
-                if weights is not None:
-                    self.weights[m] = weights
-                    self.since[m] = 0.0
-            self.age += elapsed
-            if self.passed:
-                for waiting in (*pending, self.passed):
-                    waiting.zero_()
+    # K models at once: `held` has the state of each, with a leading axis K.
 
-        return keep
-
-    def _solved(self, new: Sequence[Tensor], largest: Tensor, elapsed: float) -> list[Tensor | None]:
-        """(G, d) the solution of every memory with the new sums; None where it is not due yet."""
-        found, all_of_them, age = list[Tensor | None](), self.young, float(self.age) + elapsed
-        for m, (half, ridge) in enumerate(zip(self.halves, self.ridges, strict=True)):
-            if not all_of_them and float(self.since[m]) + elapsed < min(half, age) / OFTEN:
-                found.append(None)
-                continue
-            old, kept = (self.gram[m], self.cross[m], self.count[m]), _kept(elapsed, half)
-            gram, cross, count = (
-                lent(self.near, torch.add(part, own, alpha=kept)) for part, own in zip(new, old, strict=True)
-            )
-            weights, failed = solution(gram, cross, count, largest, self.penalties, ridge)
-            if bool(failed):
-                raise NotPositiveDefinite(INDEFINITE, hint="raise ridge")
-            found.append(weights)
+    def young(self, held: Held) -> list[bool]:
+        """(K,) whether there are so few rows that every one of them matters."""
+        found: list[bool] = (held["count"][:, -1] + held["new_count"] < YOUNG * self.width).any(-1).tolist()
         return found
 
-    def bounds(self, shared: int = 1) -> Tensor | None:
-        """(G, d) what a column counts for at most: `CLIP` standard deviations; None before any row.
+    def added(
+        self,
+        held: Held,
+        x: Tensor,
+        z: Tensor,
+        weight: Tensor,
+        passed: Sequence[float],
+        due: Sequence[bool],
+        copied: bool = False,
+    ) -> tuple[list[str], Callable[[], set[str]]]:
+        """Learn N rows when the result is called, so that a failure changes nothing. O(T N d²) a model, and O(M G d³)
+        to solve it.
 
         Args:
+            held: of K models.
+            x: (K, T, N, d).
+            z: (K, T, N) what is regressed.
+            weight: (K, T, N), 0 where it is missing.
+            passed: (K,) steps in time that the rows span.
+            due: (K,) whether the regressions are solved.
+            copied: `held` is a copy, of which a failure may change anything: sums move while they are near.
+
+        Returns:
+            (K,) why a model cannot learn, `OVERFLOW` or `INDEFINITE`, or ""; and what writes into `held`, and returns
+            the names of what it leaves as it is.
+        """
+        found, before = products(self.runs, x, z, weight), held["passed"].tolist()
+        elapsed = [one + more for one, more in zip(before, passed, strict=True)]
+        learned = [k for k, own in enumerate(due) if own]
+        early, age, since = list[bool](), list[float](), list[list[float]]()
+        if learned:
+            early, age, since = self.young(held), held["age"].tolist(), held["since"].tolist()
+        for k in learned:
+            age[k] += elapsed[k]
+            since[k] = [one + elapsed[k] for one in since[k]]
+        new, waiting = {name: getattr(found, name) for name in SUMS}, any(before)
+        for name, part in new.items() if waiting else ():
+            part.add_(held[f"new_{name}"])
+        largest = torch.maximum(found.largest, held["largest"])
+        why = ["" if well else OVERFLOW for well in found.finite().tolist()]
+        solved = list[tuple[int, int, Tensor]]()
+
+        def move(m: int) -> None:
+            for name, part in new.items():
+                for k in learned:
+                    total = held[name][k, m]
+                    torch.add(part[k], total, alpha=_kept(elapsed[k], self.halves[m]), out=total)
+
+        for m, (half, ridge) in enumerate(zip(self.halves, self.ridges, strict=True)):
+            if copied:
+                move(m)
+            some = [k for k in learned if not why[k] and (early[k] or since[k][m] >= min(half, age[k]) / OFTEN)]
+            if not some:
+                continue
+            kept = [_kept(elapsed[k], half) for k in some]
+            gram, cross, count = (
+                lent(self.near, held[name][some, m] if copied else decayed(held[name][:, m], kept, part, some))
+                for name, part in new.items()
+            )
+            weights, failed = solution(gram, cross, count, _of(largest, some), self.penalties, ridge)
+            for k, own, bad in zip(some, weights, failed.tolist(), strict=True):
+                solved.append((k, m, own))
+                why[k] = INDEFINITE if bad else why[k]
+
+        def keep() -> set[str]:
+            held["largest"].copy_(largest)
+            for m in range(0 if copied else len(self.halves)):
+                move(m)
+            for k, m, weights in solved:
+                held["weights"][k, m] = weights
+                since[k][m] = 0.0
+            left = [0.0 if own else more for own, more in zip(due, elapsed, strict=True)]
+            for name, values in (("passed", left), *((("since", since), ("age", age)) if learned else ())):
+                held[name].copy_(largest.new_tensor(values))
+            if not waiting and len(learned) == len(due):
+                return {f"new_{name}" for name in new}
+            for name, part in new.items():
+                for k, own in enumerate(due):
+                    pending = held[f"new_{name}"][k]
+                    pending.zero_() if own else pending.copy_(part[k])
+            return set()
+
+        return why, keep
+
+    def bounds(self, held: Held, shared: int = 1) -> Tensor:
+        """(K, G, d) what a column counts for at most: `CLIP` standard deviations; infinite before any row.
+
+        Args:
+            held: of K models.
             shared: neighbouring groups that have their bounds in common.
         """
-        if not bool(self.count[-1].any()):
-            return None
-        return bounds(self.gram[-1], self.count[-1], self.largest, shared)
+        gram, count, largest = held["gram"][:, -1], held["count"][:, -1], held["largest"]
+        squares, total, rows = gram.diagonal(dim1=-2, dim2=-1), gram[..., -1, :], count
+        if shared > 1:
+            squares, total = (part.unflatten(-2, (-1, shared)).sum(-2) for part in (squares, total))
+            rows, largest = rows.unflatten(-1, (-1, shared)).sum(-1), largest.unflatten(-2, (-1, shared)).amax(-2)
+        found = CLIP * _deviation(squares, total, rows, largest)
+        # what has always been 0 has no coefficient either
+        found = torch.where((largest > 0) & count.any(1)[:, None, None], found, torch.inf)
+        return found.repeat_interleave(shared, -2) if shared > 1 else found
 
     def deviation(self) -> Tensor:
         """(G, d) of the columns in the longest memory."""
@@ -252,20 +308,9 @@ def products(runs: Sequence[tuple[int, int, int, int]], x: Tensor, z: Tensor, we
     return Products(gram, cross, total, largest)
 
 
-def young(count: Tensor, waiting: Tensor, width: int) -> Tensor:
-    """(...) whether there are so few rows that every one of them matters.
-
-    Args:
-        count: (..., M, G) rows of the memories.
-        waiting: (..., G) rows that are not among them yet.
-        width: d.
-    """
-    return (count[..., -1, :] + waiting < YOUNG * width).any(-1)
-
-
-def lent(near: Tensor | None, sums: Tensor, at: int = 0) -> Tensor:
-    """Sums with what the other groups lend; the groups are the axis `at`, what is before are separate models."""
-    return sums if near is None else (near @ sums.reshape(*sums.shape[: at + 1], -1)).view_as(sums)
+def lent(near: Tensor | None, sums: Tensor) -> Tensor:
+    """(K, G, ...) sums with what the other groups lend."""
+    return sums if near is None else (near @ sums.reshape(*sums.shape[:2], -1)).view_as(sums)
 
 
 def solution(
@@ -305,20 +350,19 @@ def _kept(passed: float, half: float) -> float:
     return float(0.5 ** (passed / half))
 
 
-def bounds(gram: Tensor, count: Tensor, largest: Tensor, shared: int = 1) -> Tensor:
-    """(..., G, d) what a column counts for at most; see `Sums.bounds`.
+def _of(values: Tensor, some: list[int]) -> Tensor:
+    """(K', ...) those of some models."""
+    return values if len(some) == len(values) else values[some]
 
-    Args:
-        gram, count: (..., G, d, d) and (..., G) of the longest memory.
-        largest: (..., G, d).
-        shared: neighbouring groups that have their bounds in common.
+
+def refuse(why: str) -> None:
+    """Raise what `Sums.added` says of a model, if anything.
+
+    Raises:
+        NotPositiveDefinite: numbers overflow, or a factorisation failed.
     """
-    parts = gram.diagonal(dim1=-2, dim2=-1), gram[..., -1, :], count[..., None]
-    squares, total, rows = (part.unflatten(-2, (-1, shared)).sum(-2) for part in parts)
-    largest = largest.unflatten(-2, (-1, shared)).amax(-2)
-    found = CLIP * _deviation(squares, total, rows[..., 0], largest)
-    found = torch.where(largest > 0, found, torch.inf)  # what has always been 0 has no coefficient either
-    return found.repeat_interleave(shared, -2)
+    if why:
+        raise NotPositiveDefinite(why, hint=HINTS[why])
 
 
 def deviation(gram: Tensor, count: Tensor, largest: Tensor) -> Tensor:
@@ -339,3 +383,13 @@ def _deviation(squares: Tensor, total: Tensor, count: Tensor, largest: Tensor) -
     spread = torch.maximum(spread, FLOOR * largest)
     spread[..., -1] = 1.0
     return torch.where(spread > 0, spread, 1.0)
+
+
+def under(prefix: str, held: Held) -> Held:
+    """Those whose names begin so, by the rest of their names.
+
+    Example:
+        >>> list(under("sums.", {"sums.gram": torch.zeros(1), "levels": torch.zeros(1)}))
+        ['gram']
+    """
+    return {name.removeprefix(prefix): part for name, part in held.items() if name.startswith(prefix)}
