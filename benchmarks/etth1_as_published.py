@@ -1,6 +1,6 @@
 """On ETTh1, in the protocol of online forecasting papers, the default has less squared error than the best published.
 
-The protocol of ADAPT-Z (Huang et al., arXiv 2509.03810): seven channels, each standardised by the mean and standard
+The protocol of ADAPT-Z (Huang et al. 2025): seven channels, each standardised by the mean and standard
 deviation of the first 60 % of the rows; the last 30 % are scored, every row an origin; MSE over channels and steps 1 to
 H. A step is learned once its truth is known. The published figures are the best of eight ways to adapt a net online, in
 the authors' own tables: of TimeFilter for H = 1, 24 and 48, of iTransformer for H = 96; a net for each H.
