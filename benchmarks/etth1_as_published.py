@@ -102,7 +102,8 @@ def main(models: list[str], rows: int) -> int:
         "ETTh1, seven channels, standardised by the first 60 % of the rows, the last 30 % scored, every row an origin, "
         "MSE and MAE over channels and steps 1 to H. Published: the least MSE in the tables of ADAPT-Z's authors, of "
         "eight ways to adapt a net online (TimeFilter at 1, 24, 48; iTransformer at 96), a net for each H. Ours: one "
-        "run a channel with data, target and horizon 96, without the other channels. Claimed: no more MSE."
+        "run a channel with data, target and horizon 96, without the other channels; HUFL and OT are among the streams "
+        "by which the default was chosen. Claimed: no more MSE."
     )
     report(__file__, Claim("ETTh1 in the protocol of online forecasting papers", text, COLUMNS, lines, missed))
     return 1 if missed else 0
