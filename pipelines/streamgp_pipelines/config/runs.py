@@ -135,7 +135,7 @@ def micro_batch(seasons: tuple[int, ...] | str) -> int:
 class RunConfig(DataConfig):
     """What is forecast of a stream, and how it is read. Shared by `train` and `compare`."""
 
-    level: Annotated[Levels, Flag(HelpPanel.DISTRIBUTION, first=True)] = (80.0, 90.0, 95.0)
+    level: Annotated[Levels, Flag(HelpPanel.DISTRIBUTION)] = (80.0, 90.0, 95.0)
     quantiles: Annotated[Quantiles, Flag(HelpPanel.DISTRIBUTION)] = ()
     point: Annotated[Literal["mean", "median"], Flag(HelpPanel.DISTRIBUTION)] = Field(
         "mean",
