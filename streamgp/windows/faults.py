@@ -17,7 +17,7 @@ as long as they like. Nor is anything dead where values usually repeat (p > USUA
 without a season, when nothing says how long standing still is long. It lives again with the first other value.
 
 A *spike* is a value farther than `SPIKE` ranges from all others before it, once the column has moved `SEEN` times,
-that stands alone: where the next one is as far on the same side, a new level has come, and that one is none. A spike
+that stands alone: where the next one is as far on the same side, a new level has come, and both are none. A spike
 happened, and stays a truth; but it says nothing of what comes next, and is missing among the values before.
 
 Memory is a few numbers a series and column.
@@ -26,6 +26,7 @@ Memory is a few numbers a series and column.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -70,6 +71,14 @@ class Stuck(NamedTuple):
     value: float
 
 
+class Level(NamedTuple):
+    """A level that came: in this row of the batch a second value is as far as the spike before it, which was none."""
+
+    row: int
+    code: int
+    column: int
+
+
 class Found(NamedTuple):
     """What was found in rows.
 
@@ -77,11 +86,13 @@ class Found(NamedTuple):
         values: (B, C) with what is missing as NaN, spikes too.
         truths: (B, C) the same, with spikes; None where there are none.
         stuck: sensors that were found dead, by row.
+        levels: that came, by row.
     """
 
     values: Floats
-    truths: Floats | None
-    stuck: list[Stuck]
+    truths: Floats | None = None
+    stuck: Sequence[Stuck] = ()
+    levels: Sequence[Level] = ()
 
 
 class _Spike(NamedTuple):
@@ -149,13 +160,14 @@ class Faults:
         if len(self.declared):
             values = np.where(np.isin(values, self.declared), np.nan, values)
         if not self.finds or not values.size:
-            return Found(values, None, [])
+            return Found(values)
         self._reserve(int(code.max()) + 1)
         order = np.argsort(code, kind="stable")
         own = code[order]
         coded = _coded(values)
         plain = (np.where(coded, np.nan, values) if coded.any() else values)[order]
-        spikes = self._spikes(plain, own) if self.spikes else []
+        spikes, seconds = self._spikes(plain, own) if self.spikes else ([], [])
+        levels = sorted(Level(int(order[row]), int(own[row]), column) for row, column in seconds)
         news = [self._spike_news(order, plain, spike) for spike in spikes]
         for spike in spikes:
             plain[spike.row, spike.column] = np.nan
@@ -178,15 +190,15 @@ class Faults:
                 self._told.add(key)
                 self.said.append(sentence)
         if not spikes:
-            return Found(found, None, sorted(stuck))
+            return Found(found, None, sorted(stuck), levels)
         truths, found = found, found.copy()
         for spike in spikes:
             found[order[spike.row], spike.column] = np.nan
-        return Found(found, truths, sorted(stuck))
+        return Found(found, truths, sorted(stuck), levels)
 
-    def _spikes(self, plain: Floats, own: Ints) -> list[_Spike]:
-        """Spikes among rows (B, C) that stand series by series, `own` (B,); nothing is looked at row by row where no
-        value is far from those before these rows."""
+    def _spikes(self, plain: Floats, own: Ints) -> tuple[list[_Spike], list[tuple[int, int]]]:
+        """Spikes among rows (B, C) that stand series by series, `own` (B,), and rows and columns where a level came;
+        nothing is looked at row by row where no value is far from those before these rows."""
         begins = np.flatnonzero(np.append(True, own[1:] != own[:-1]))
         ends, series = np.append(begins[1:], len(own)), own[begins]
         low, high, moves, last = (self._held[_PARTS.index(part)][series] for part in ("low", "high", "moves", "spike"))
@@ -194,17 +206,20 @@ class Faults:
         with np.errstate(invalid="ignore"):
             reach = SPIKE * (high - low)
             far = (most - high > reach) | (low - least > reach)
-        found = list[_Spike]()
+        found, levels = list[_Spike](), list[tuple[int, int]]()
         for at, column in zip(*np.nonzero((far | (moves < SEEN) | (last != 0)) & np.isfinite(least)), strict=True):
             rows = slice(begins[at], ends[at])
-            found += self._spikes_of(plain[rows, column], int(series[at]), int(column), int(begins[at]))
-        return sorted(found)
+            spikes, seconds = self._spikes_of(plain[rows, column], int(series[at]), int(column), int(begins[at]))
+            found += spikes
+            levels += [(row, int(column)) for row in seconds]
+        return sorted(found), levels
 
-    def _spikes_of(self, values: Floats, series: int, column: int, begin: int) -> list[_Spike]:
-        """Spikes of one column of a series, whose next values (n,) stand from row `begin` on."""
+    def _spikes_of(self, values: Floats, series: int, column: int, begin: int) -> tuple[list[_Spike], list[int]]:
+        """Spikes of one column of a series, whose next values (n,) stand from row `begin` on, and rows where a level
+        came."""
         held = dict(zip(_PARTS, self._held[:, series, column].tolist(), strict=True))
         known = np.flatnonzero(~np.isnan(values))
-        value, found, start, side = values[known], list[_Spike](), 0, held["spike"]
+        value, found, levels, start, side = values[known], list[_Spike](), list[int](), 0, held["spike"]
         low, high, last, moves = held["low"], held["high"], held["last"], held["moves"]
         while start < len(value):
             rest = value[start:]
@@ -222,13 +237,14 @@ class Faults:
             low, high, moves = float(lows[at]), float(highs[at]), float(moved[at])
             last = float(rest[at - 1]) if at else last
             if before == side:  # the second in a row: a level
+                levels.append(begin + int(known[start + at]))
                 low, high, moves, last, side = min(low, rest[at]), max(high, rest[at]), moves + 1, float(rest[at]), 0.0
             else:
                 ranges = float(max(rest[at] - high, low - rest[at]) / (high - low))
                 found.append(_Spike(begin + int(known[start + at]), column, ranges))
             start += at + 1
         self._held[_PARTS.index("spike"), series, column] = side
-        return found
+        return found, levels
 
     def _without_sentinels(
         self, values: Floats, coded: Bools, plain: Floats, own: Ints, order: Ints, runs: _Runs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from streamgp.windows.calendar import Floats, Ints
 class TruthsApart:
     """Targets of rows that windows look back on as missing, and that are truths all the same.
 
-    Memory and cost are those of the spikes whose rows are not current yet: nearly always none.
+    Memory and cost are those of the spikes whose rows are not current yet, nearly always none, and of the last spike of
+    each column of a series that had one.
 
     Args:
         targets: O.
@@ -24,13 +25,16 @@ class TruthsApart:
         >>> apart = TruthsApart(1)
         >>> apart.take(np.array([0, 0]), np.array([4, 5]), np.array([[1.0], [np.nan]]), np.array([[1.0], [900.0]]))
         >>> y = torch.tensor([[1.0], [torch.nan]]).double()
-        >>> apart.put(np.array([0, 0]), np.array([4, 5]), y).flatten().tolist(), apart.state()
+        >>> apart.put(np.array([0, 0]), np.array([4, 5]), y).flatten().tolist(), apart.state()["kept"]
         ([1.0, 900.0], [])
+        >>> apart.last(0, 0)
+        (5, 900.0)
     """
 
     def __init__(self, targets: int) -> None:
         self.targets = targets
         self._kept = dict[tuple[int, int], tuple[float, ...]]()  # (series, step) -> targets, NaN: none apart
+        self._last = dict[tuple[int, int], tuple[int, float]]()  # (series, target) -> step and value of its last spike
 
     def take(self, code: Ints, step: Ints, values: Floats, truths: Floats) -> None:
         """Keep what differs in rows (N,) of these series and steps: values (N, C), truths (N, C)."""
@@ -38,6 +42,12 @@ class TruthsApart:
         for row in np.flatnonzero(differ.any(1)).tolist():
             own = np.where(differ[row], truths[row, : self.targets], np.nan)
             self._kept[int(code[row]), int(step[row])] = tuple(own.tolist())
+            for target in np.flatnonzero(differ[row]).tolist():
+                self._last[int(code[row]), target] = int(step[row]), float(own[target])
+
+    def last(self, code: int, target: int) -> tuple[int, float] | None:
+        """Step and value of the last spike of a target of a series."""
+        return self._last.get((code, target))
 
     def put(self, code: Ints, step: Ints, y: Tensor) -> Tensor:
         """The truths y (N, O) of rows that answer now, with those that were kept, which are forgotten."""
@@ -55,20 +65,23 @@ class TruthsApart:
         return y
 
     def state(self) -> Json:
-        """A list of [series, step, targets], None where a target is not apart."""
-        return [
+        """Lists of [series, step, targets], None where a target is not apart, and of [series, target, step, value]."""
+        kept = [
             [code, step, [None if np.isnan(value) else value for value in own]]
             for (code, step), own in sorted(self._kept.items())
         ]
+        return {"kept": cast(Json, kept), "last": [[*key, *value] for key, value in sorted(self._last.items())]}
 
-    def restore(self, kept: Json) -> None:
+    def restore(self, held: Json) -> None:
         """The inverse of `state`.
 
         Raises:
             ValueError: it does not fit.
         """
+        about: Any = held
         self._kept = {}
-        for code, step, own in cast("list[tuple[int, int, list[float | None]]]", kept):
+        self._last = {(int(c), int(o)): (int(step), float(value)) for c, o, step, value in about["last"]}
+        for code, step, own in about["kept"]:
             if len(own) != self.targets:
                 raise ValueError(f"a spike of {len(own)} targets, where there are {self.targets}")
             self._kept[int(code), int(step)] = tuple(np.nan if value is None else float(value) for value in own)

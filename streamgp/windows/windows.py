@@ -23,7 +23,7 @@ asked at as they are. So pieces of a micro-batch between late rows are read one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -39,7 +39,7 @@ from streamgp.windows._future import GIVE, GIVE_FRAME, Newest, known_ahead, regr
 from streamgp.windows._spec import Answers, Asks, History, WindowSpec
 from streamgp.windows.calendar import Bools, Floats, Ints
 from streamgp.windows.context import Filler
-from streamgp.windows.faults import Faults, Stuck
+from streamgp.windows.faults import Faults, Level, Stuck
 from streamgp.windows.last_known import LastKnown, Recent
 from streamgp.windows.lost_inputs import LostInputs
 from streamgp.windows.missing import bridged, complete, filled, finite
@@ -166,8 +166,8 @@ class Windows:
         self._reserve()
         found = self._faults.take(read.code, read.values)
         read = read._replace(values=found.values, truths=found.truths)
-        if found.stuck or self._dead:
-            return self._in_pieces(read, found.stuck)
+        if found.stuck or found.levels or self._dead:
+            return self._in_pieces(read, found.stuck, found.levels)
         return self._push(read)
 
     def told(self) -> list[str]:
@@ -279,18 +279,21 @@ class Windows:
             return self._by_turns(read, position, behind)
         return self._go_on(read, position)[:2]
 
-    def _in_pieces(self, read: BatchRows, dead: list[Stuck]) -> tuple[Asks, Answers]:
-        """Read rows some of which show that a sensor is dead: a piece ends with each of them, and with every row while
-        one is not current, so that what is forgotten does not depend on how the stream is cut."""
+    def _in_pieces(self, read: BatchRows, dead: Sequence[Stuck], levels: Sequence[Level]) -> tuple[Asks, Answers]:
+        """Read rows some of which show that a sensor is dead, or that a level came: a piece ends with each of them, and
+        with every row while one is not current, so that what is forgotten does not depend on how the stream is cut."""
         asks, answers, start, count = list[Asks](), list[Answers](), 0, len(read.ds)
         while start < count or not asks:
-            ends = [one.row + 1 for one in dead if one.row >= start]
+            ends = sorted(row + 1 for row in [*(one.row for one in dead), *(one.row for one in levels)] if row >= start)
             stop = min([start + 1] if self._dead else [*ends, count])
             rows = slice(start, stop)
             found = self._push(read.rows(rows))
             asks.append(found[0])
             answers.append(found[1])
             self._dead += [(one, int(self._last[0, one.code])) for one in dead if start <= one.row < stop]
+            for level in levels:
+                if start <= level.row < stop and level.column < len(self.spec.targets):
+                    self._bring_back(level.code, level.column)
             for one, step in self._dead:
                 if not ((self._queue[0] == one.code) & (self._queue[1] <= step)).any():
                     self._forget(one, step)
@@ -313,6 +316,21 @@ class Windows:
         for last in (self._at_phase, self._latest):
             last.forget(code, column, stuck.value)
             last.take(known)
+
+    def _bring_back(self, code: int, target: int) -> None:
+        """What counted as the last spike of a target was the first value of a new level."""
+        ring, last = self._ring, self._apart.last(code, target)
+        if last is None:
+            return
+        step, value = last
+        one = np.array([code]), np.array([step])
+        slot = int(ring.find(*one)[0])
+        if slot < 0:
+            return
+        row = ring.values.reshape(-1, ring.channels)[slot]
+        row[target] = value
+        if not ((self._queue[0] == code) & (self._queue[1] == step)).any():
+            self._take(Recent(*one, row[None, self._targets]))
 
     def _go_on(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, _Current]:
         """Read rows behind those before; also returns the rows that became current."""

@@ -180,10 +180,12 @@ def test_series_of_a_panel_are_apart() -> None:
     )
 
 
-def pushed(y: Any, sizes: list[int], known: bool = False, restart: bool = False) -> tuple[Any, Any]:
+def pushed(
+    y: Any, sizes: list[int], known: bool = False, restart: bool = False, faults: bool = True
+) -> tuple[Any, Any]:
     """Questions and answers of a stream read in pieces, by position."""
     inputs = {"inputs": ("x",), "known": ("x",)} if known else {}
-    spec = WindowSpec(("y",), **inputs, lags=6, horizon=3, season=DAY, seasons=(DAY,))
+    spec = WindowSpec(("y",), **inputs, lags=6, horizon=3, season=DAY, seasons=(DAY,), faults=faults)
     windows, start, asks, answers = Windows(spec), 0, [], []
     for size in [*sizes, len(y)]:
         part = y[start : start + size]
@@ -231,5 +233,22 @@ def test_a_spike_is_a_truth_and_missing_among_the_values_before(known: bool) -> 
     assert bool(without[1][1].isnan().any())
     for sizes in ([7] * 50, [301, 1, 1]):
         cut = pushed(y, sizes, known, restart=True)
+        for a, b in zip([*one[0], *one[1]], [*cut[0], *cut[1]], strict=True):
+            torch.testing.assert_close(a, b, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_the_first_value_of_a_level_comes_back(known: bool) -> None:
+    """However the stream is cut, and restored in between, questions see it once a second one is there."""
+    y = noise(360)
+    y[300:] += 1e5
+    one, plain = pushed(y, [], known), pushed(y, [], known, faults=False)
+    behind = int((one[0][0] > 301).nonzero()[0])
+    for a, b in zip(one[0], plain[0], strict=True):
+        torch.testing.assert_close(a[behind:], b[behind:], equal_nan=True, rtol=0, atol=0)
+    assert torch.equal(one[1][1], plain[1][1])
+    assert torch.equal(one[0][2].nan_to_num(), plain[0][2].nan_to_num()) == known  # whose questions wait for the second
+    for sizes in ([7] * 50, [301, 1, 1], [1] * 359):
+        cut = pushed(y, sizes, known, restart=sizes[0] > 1)
         for a, b in zip([*one[0], *one[1]], [*cut[0], *cut[1]], strict=True):
             torch.testing.assert_close(a, b, equal_nan=True, rtol=0, atol=0)
