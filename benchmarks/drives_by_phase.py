@@ -128,12 +128,10 @@ def ours(log: Log, model: str, ahead: int, work: Path) -> tuple[Array, Array]:
     options = {"horizon": ahead, "lags": LAGS, "quantiles": LEVELS, "predictions": work / "predictions.parquet"}
     fit_stream(work / "table", "v", model=model, checkpoint=work / f"{model}-{ahead}", device="cpu", **options)
     found = pl.read_parquet(work / "predictions.parquet")
-    name = found.columns[4]
+    name = found.columns[found.columns.index("y") + 1]
     keys = ["drive", "timestamp"]
     rows = log.frame.select("drive", pl.col("timestamp").dt.epoch("ms")).with_row_index("row")
-    found = found.with_columns(pl.col("cutoff", "ds").dt.epoch("ms")).filter(
-        ((pl.col("ds") - pl.col("cutoff")) * log.hertz / 1000).round() == ahead
-    )
+    found = found.filter(pl.col("step") == ahead).with_columns(pl.col("cutoff").dt.epoch("ms"))
     found = found.rename({"unique_id": "drive", "cutoff": "timestamp"}).join(rows, on=keys)
     mean, quantiles = np.full(len(log.v), np.nan), np.full((len(log.v), len(P)), np.nan)
     mean[found["row"]] = found[name].to_numpy()

@@ -130,7 +130,8 @@ def test_train_prints_its_summary_again_and_tracks_one_run(world: World, tmp_pat
     first = document(run(*line, "--json"))
     assert set(first) >= SUMMARY and first["rows"] == ROWS and len(first["steps"]) == 3
     again = document(run(*line, "--json"))
-    changing = {"seconds", "rows_per_second", "update_ms", "peak_mb", "warnings"}
+    assert (first["new_rows"], again["new_rows"]) == (ROWS, 0)
+    changing = {"seconds", "rows_per_second", "update_ms", "peak_mb", "warnings", "new_rows"}
     assert {k: v for k, v in again.items() if k not in changing} == {
         k: v for k, v in first.items() if k not in changing
     }

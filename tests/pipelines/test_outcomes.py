@@ -78,7 +78,7 @@ def trained(rain: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 @pytest.mark.slow
 def test_probabilities_are_near_the_truth_and_calibrated(trained: dict[str, Any]) -> None:
     found, frame = trained["found"], trained["frame"]
-    assert frame.columns == ["unique_id", "ds", "cutoff", "y", "svdgp", "svdgp-std", "svdgp-std-latent"]
+    assert frame.columns == ["unique_id", "ds", "cutoff", "step", "y", "svdgp", "svdgp-std", "svdgp-std-latent"]
     both = frame.join(outcomes(4000), left_on="ds", right_on="t")
     p, y, chance = (both[name].to_numpy() for name in ("svdgp", "y", "chance"))
     assert len(p) == found["scored"] > 1900

@@ -30,7 +30,9 @@ FULL = 2
 MET = [0, 2, 4]
 """Hinges of an input that are multiplied by each other, those of the other, and the hour: the value, and two knots."""
 EXPLAINS = 0.02
-"""Share of the variance of the first departures, adjusted for chance, below which an input has no hinges."""
+"""Share of the variance of the first departures, adjusted for chance, below which an input has no hinges, by `SURE`
+windows or more; by fewer, chance explains more, and the share is as many times larger."""
+SURE = 480
 JUDGED = 120
 """Windows from which on it is judged what inputs explain; with fewer, those that are named first count as best."""
 DAYS = 14
@@ -175,7 +177,8 @@ class SeasonColumns:
             there, before = (what.hinges((value - what.centre) / what.scale) for value in values)
             found.append(_explained(torch.cat([there, there - before], 2), z.T))
         order = sorted((at for at, what in enumerate(known) if not what.flag), key=lambda at: -found[at])
-        ranks = {at: place if found[at] > EXPLAINS or len(z) < JUDGED else FULL for place, at in enumerate(order)}
+        least = EXPLAINS * max(1.0, SURE / max(len(z), 1))
+        ranks = {at: place if found[at] > least or len(z) < JUDGED else FULL for place, at in enumerate(order)}
         return [what._replace(rank=ranks.get(at, 0)) for at, what in enumerate(known)]
 
     def _fill(
