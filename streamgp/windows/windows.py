@@ -436,18 +436,29 @@ class Windows:
         return np.where(free, step, -1)
 
     def _behind(self, read: BatchRows) -> Bools | None:
-        """(B,) whether a row is older than one before it of its series; None where none is."""
+        """(B,) whether a row is older than one before it of its series; None where none is.
+
+        A row that has no step, as it is too near to the one before it, is none that others are behind: whether it is in
+        their piece must not matter.
+        """
         order = np.argsort(read.code, kind="stable")
         code, ds = read.code[order], read.ds[order]
         first = np.append(True, code[1:] != code[:-1])[: len(code)]
         if not (ds < np.where(first, self._last[1, code], np.append(0, ds)[: len(ds)])).any():
             return None
-        values, rank = np.unique(np.append(ds, self._last[1, code]), return_inverse=True)
+        passed = ds
+        if self.spec.tolerance_ns is not None and not self._any_order:
+            assert self.spec.every_ns is not None
+            _, previous, clock = self._last
+            kept = steps.follow(code, ds, previous, clock, self.spec.every_ns, self.spec.tolerance_ns).kept
+            passed = np.where(kept, ds, NEVER)
+        values, rank = np.unique(np.concatenate([ds, self._last[1, code], passed]), return_inverse=True)
+        now, last, passed = rank.reshape(3, -1)
         group = np.cumsum(first) * len(values)
-        before = np.where(first, rank[len(ds) :], np.append(0, rank[: len(ds) - 1])) + group
+        before = np.where(first, last, np.append(0, passed[:-1])) + group
         found = np.empty(len(ds), bool)
-        found[order] = rank[: len(ds)] + group < np.maximum.accumulate(before)
-        return found
+        found[order] = now + group < np.maximum.accumulate(before)
+        return found if found.any() else None
 
     def _read(self, rows: pa.RecordBatch, code: Ints | None = None) -> BatchRows:
         spec = self.spec

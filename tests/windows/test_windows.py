@@ -155,6 +155,23 @@ def test_any_chunking_gives_what_a_loop_over_rows_gives(
     agree(got, order)
 
 
+@pytest.mark.parametrize("minutes", [(60, 180, 190, 180), (60, 180, 190, 180, 240, 180)])
+def test_a_row_without_a_step_makes_no_other_one_late(minutes: tuple[int, ...]) -> None:
+    """The third is too near to the second: read with it or apart, the next ones are as late as before it."""
+    spec = WindowSpec(
+        ("y",), lags=1, horizon=1, season=4, gaps="reset", time="t", every_ns=HOUR, tolerance_ns=HOUR // 4, late="use"
+    )
+    rows = [Row("y", START + minute * HOUR // 60, {"y": 1.5}) for minute in minutes]
+    oracle, whole, apart = OracleWindows(spec, Windows(spec).reach), Windows(spec), Windows(spec)
+    for row in rows:
+        oracle.push(row)
+    for parts in ([whole.push(batch(spec, rows))], [apart.push(batch(spec, [row])) for row in rows]):
+        asks, answers = joined(parts)
+        agree(asks, oracle.asks)
+        agree(answers, oracle.answers)
+    assert whole.late == apart.late == oracle.late
+
+
 def jittered(count: int, every: int, jitter: float, drift: float = 0.0, seed: int = 0) -> list[int]:
     """(count,) times, ns, `every` (1 + drift) apart, each interval off by up to `jitter` intervals, in microseconds."""
     rng = np.random.default_rng(seed)
