@@ -2,8 +2,8 @@
 
 One pass over each stream, every row an origin, all steps of the next day, scored from row 1344 (week 8 of hours, week 4
 of half hours) on the same pairs of origin and target for all. Our models run through the command line (`streamgp train
---online --predictions`) with data, target, horizon and known inputs given, and no other option: the seasons are those
-of the clock, which the opponents are told. The opponents are in _opponents.py:
+--online --predictions`) with data, target, horizon and known inputs given, and no other option: they take the
+seasons from the clock, and the opponents get the same seasons. The opponents are in _opponents.py:
 
 lightgbm  the peer of `streamgp compare` with its defaults: a model a step, refitted every four weeks
 ridge     the peer: one regression a step, refitted weekly

@@ -64,8 +64,10 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
 
 
 class Told:
-    """Issues warnings in the words of Python, each once; one of which the numbers alone have changed is the same, but
-    for a count of rows that it begins with, which is told again where it is ten times as large.
+    """Issues each warning once, in the words of Python.
+
+    Warnings that differ in numbers only are the same. One that begins with a count of rows is issued again when the
+    count has one more digit.
 
     Example:
         >>> import warnings
@@ -88,7 +90,7 @@ class Told:
 
 
 def _key(text: str) -> str:
-    """What two warnings have in common that are told once."""
+    """The key of a warning: those with equal keys are issued once."""
     rows = re.match(r"\d+(?= rows )", text)
     return f"{len(rows[0]) if rows else ''} {re.sub(r'[0-9][0-9,.]*', '#', text)}"
 

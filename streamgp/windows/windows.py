@@ -283,9 +283,9 @@ class Windows:
         """Read rows some of which show that a sensor is dead, or that a level came: a piece ends with each of them, and
         with every row while one is not current, so that what is forgotten does not depend on how the stream is cut."""
         asks, answers, start, count = list[Asks](), list[Answers](), 0, len(read.ds)
+        ends = [one.row + 1 for one in dead] + [one.row + 1 for one in levels]
         while start < count or not asks:
-            ends = sorted(row + 1 for row in [*(one.row for one in dead), *(one.row for one in levels)] if row >= start)
-            stop = min([start + 1] if self._dead else [*ends, count])
+            stop = start + 1 if self._dead else min((end for end in ends if end > start), default=count)
             rows = slice(start, stop)
             found = self._push(read.rows(rows))
             asks.append(found[0])

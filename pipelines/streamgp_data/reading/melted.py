@@ -15,14 +15,14 @@ from streamgp.errors import SchemaError, UsageError
 from streamgp_data.columns import matching
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, fault, said, unit_in, with_bookkeeping
 from streamgp_data.reading.files import FileSource
-from streamgp_data.reading.records import Stopped
 from streamgp_data.reading.units import power, times_power
+from streamgp_data.reading.wrapped import Wrapped
 
 VALUE = "y"
 """The column of values."""
 
 
-class Melted:
+class Melted(Wrapped):
     """A FileSource over a wide one. A row becomes one row for each melted column, in their order, beside the same
     values of the other columns. A row with a cell that cannot be read stays one row, for the quarantine.
 
@@ -95,18 +95,6 @@ class Melted:
             self._powers[at] = between
         if first is not None:
             self.units[VALUE] = first
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    @property
-    def stopped(self) -> Stopped | None:
-        """Of the wide source."""
-        return self.inner.stopped
-
-    @stopped.setter
-    def stopped(self, value: Stopped | None) -> None:
-        self.inner.stopped = value
 
     def expect(self, schema: pa.Schema) -> None:
         """Read the columns as these types from now on; every melted column as that of the values."""

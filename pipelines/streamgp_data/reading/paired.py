@@ -15,7 +15,7 @@ from streamgp.errors import DataError, UsageError
 from streamgp_data.instants import MISSING, compact_form, numbers_in, text_times
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, with_bookkeeping
 from streamgp_data.reading.files import FileSource
-from streamgp_data.reading.records import Stopped
+from streamgp_data.reading.wrapped import Wrapped
 
 USUAL = (24, 48, 96, 144, 288)
 """Periods of a day that are found without an interval."""
@@ -40,7 +40,7 @@ def pair_in(name: str, names: list[str]) -> tuple[str, str] | None:
     return None
 
 
-class Paired:
+class Paired(Wrapped):
     """A FileSource over one with a date and a time in two columns, which become one of text: "2024-01-31 23:45", or
     "2024-01-31 period 48".
 
@@ -72,18 +72,6 @@ class Paired:
         kinds = {name: inner.schema.field(name).type for name in self.names if name != self.name}
         self._typed(kinds)
         self.units = {name: unit for name, unit in inner.units.items() if name not in self._parts}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    @property
-    def stopped(self) -> Stopped | None:
-        """Of the source of both."""
-        return self.inner.stopped
-
-    @stopped.setter
-    def stopped(self, value: Stopped | None) -> None:
-        self.inner.stopped = value
 
     @property
     def every(self) -> int | None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pyarrow as pa
 
 from streamgp.base import Chunk, Offset
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, with_bookkeeping
 from streamgp_data.reading.files import FileSource
-from streamgp_data.reading.records import Stopped
+from streamgp_data.reading.wrapped import Wrapped
 
 
-class SomeColumns:
+class SomeColumns(Wrapped):
     """A FileSource over another one, of some of its columns. What is wrong with a cell of the others is no fault of
     its row.
 
@@ -29,18 +28,6 @@ class SomeColumns:
         self._typed({new: inner.schema.field(old).type for new, old in self._own.items()})
         self.units = {new: inner.units[old] for new, old in self._own.items() if old in inner.units}
         self.doubts = {new: inner.doubts[old] for new, old in self._own.items() if old in inner.doubts}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    @property
-    def stopped(self) -> Stopped | None:
-        """Of the source of all columns."""
-        return self.inner.stopped
-
-    @stopped.setter
-    def stopped(self, value: Stopped | None) -> None:
-        self.inner.stopped = value
 
     def expect(self, schema: pa.Schema) -> None:
         """Read the columns as these types from now on; what is left out stays text, or as it is."""

@@ -30,9 +30,9 @@ FULL = 2
 MET = [0, 2, 4]
 """Hinges of an input that are multiplied by each other, those of the other, and the hour: the value, and two knots."""
 EXPLAINS = 0.02
-"""Share of the variance of the first departures, adjusted for chance, below which an input has no hinges, by `SURE`
-windows or more; by fewer, chance explains more, and the share is as many times larger."""
+"""Share of the variance of the first departures, adjusted for chance, below which an input has no hinges."""
 SURE = 480
+"""Windows from which on that share holds; with fewer, as chance explains more, it is larger in proportion."""
 JUDGED = 120
 """Windows from which on it is judged what inputs explain; with fewer, those that are named first count as best."""
 DAYS = 14
