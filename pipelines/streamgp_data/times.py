@@ -260,11 +260,22 @@ def format_of(sample: pa.ChunkedArray[Any] | pa.Array[Any]) -> str | None:
     if not pa.types.is_string(cells.type):
         return None
     cells = cells.filter(pc.match_substring_regex(cells, r"\d"))  # a row of units is no time
+    first = next((text for cell in cells if (text := str(cell).strip()) not in MISSING), "")
     for form in FORMATS:
+        if _shape(re.sub(r"^(\d+)\.0+$", r"\1", first)) != _SHAPES[form]:  # a conversion takes a millisecond
+            continue
         values, bad = text_times(cells, False, form)
         if not bad.any() and values.null_count < len(values):
             return form
     return None
+
+
+def _shape(text: str) -> tuple[bool, str]:
+    """Whether a time has letters, and its punctuation but for signs: a cell has those of its format."""
+    return re.search(r"[^\W\d_]", text) is not None, re.sub(r"[\w\s+-]", "", text)
+
+
+_SHAPES = {form: _shape(re.sub("%.", "1", re.sub("%[bp]", "a", form))) for form in FORMATS}
 
 
 class Times(NamedTuple):
