@@ -79,6 +79,13 @@ class Settings(BaseSettings):
         except RecursionError:
             raise UsageError(f"{file}: it is nested too deeply", hint="the file must be TOML of options") from None
 
+    def check_there(self) -> None:
+        """See, before the libraries are imported that read them, that the files and directories to read are there.
+
+        Raises:
+            UsageError, DataError, TableError, CheckpointError: one is not.
+        """
+
 
 def _command(settings: type[Settings]) -> str:
     return settings.__name__.removesuffix("Config").lower()
