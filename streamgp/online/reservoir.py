@@ -96,7 +96,7 @@ class Reservoir(nn.Module):
         rows, capacity = len(y), self.capacity
         arrival = int(self.seen) + torch.arange(rows, device=y.device)
         draws = torch.empty(rows, dtype=FLOAT).exponential_(generator=generator).clamp_min_(1e-300).log_()
-        key = draws.to(y.device) - self.rate * arrival
+        key = draws.to(y.device) - self.rate * arrival.to(FLOAT)
         every = torch.cat((self.key, key))
         order = torch.argsort(every, stable=True)
         kept = order[:capacity]
