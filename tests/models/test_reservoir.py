@@ -52,7 +52,7 @@ def test_memory_prefers_recent_rows() -> None:
 
 def test_memory_prefers_recent_rows_of_a_stream_of_any_length() -> None:
     reservoir, generator = Reservoir(30, SHAPE, 60.0), torch.Generator().manual_seed(2)
-    reservoir.seen.fill_(10**10)
+    reservoir.seen.fill_(1e10)
     for part in torch.arange(300, dtype=torch.float64).split(7):
         reservoir.offer(Inputs(part.view(-1, 1, 1), torch.zeros(len(part), 1, 0).double()), part[:, None], generator)
     assert 299 - reservoir.sample().y.mean() < 90
