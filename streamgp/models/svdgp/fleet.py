@@ -36,9 +36,9 @@ from streamgp.online import reservoir
 from streamgp.online.inputs import KernelInputs, reporting, usable_rows
 from streamgp.online.model import PATIENCE, StreamModel
 from streamgp.online.reference import Reference
-from streamgp.online.reservoir import WINDOWS, Entered, Reservoir
+from streamgp.online.reservoir import WINDOWS, Entered, Reservoir, State
 from streamgp.online.stacked import Packed, Stacked, chosen, left_out, limited, plausible_rows
-from streamgp.online.stacked_units import StackedRows, StackedUnits, State
+from streamgp.online.stacked_units import StackedRows, StackedUnits
 from streamgp.online.winsorise import FAR, LASTING, Winsoriser
 from streamgp.regression import additive
 
