@@ -132,19 +132,29 @@ class LearnedReference(nn.Module):
         """Learn c, m and d from N windows. y: (N, T), NaN = not observed; weight: (N,) of each."""
         if not self.regressors:
             return
-        rest, regressors = y - self.base(x), self.regressed(x)
-        share = weight[:, None] * torch.isfinite(rest)  # (N, T)
-        rest = torch.nan_to_num(rest)
-        total = share.sum(0).clamp(min=1e-12)
-        self.center = (share[..., None] * regressors).sum(0) / total[:, None]
-        self.offset = (share * rest).sum(0) / total
-        centred = regressors - self.center
-        weighted = share[..., None] * centred
-        gram = torch.einsum("ntk,ntl->tkl", weighted, centred)
-        moment = torch.einsum("ntk,nt->tk", weighted, rest - self.offset)
-        size = gram.diagonal(dim1=1, dim2=2)
-        ridge = RIDGE * size + 1e-12 * size.amax(1, keepdim=True) + 1e-300
-        self.slope = torch.linalg.solve(gram + torch.diag_embed(ridge), moment)
+        self.center, self.offset, self.slope = ridge(y - self.base(x), self.regressed(x), weight)
+
+
+def ridge(rest: Tensor, regressors: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """m (..., T, K), d (..., T) and c (..., T, K) by weighted ridge regression.
+
+    Args:
+        rest: (..., N, T) y − r⁰, NaN = not observed.
+        regressors: (..., N, T, K) g.
+        weight: (..., N) of each row.
+    """
+    share = weight[..., None] * torch.isfinite(rest)
+    rest, regressors = torch.nan_to_num(rest), torch.nan_to_num(regressors)
+    total = share.sum(-2).clamp(min=1e-12)  # (..., T)
+    center = (share[..., None] * regressors).sum(-3) / total[..., None]
+    offset = (share * rest).sum(-2) / total
+    centred = regressors - center.unsqueeze(-3)
+    weighted = share[..., None] * centred
+    gram = torch.einsum("...ntk,...ntl->...tkl", weighted, centred)
+    moment = torch.einsum("...ntk,...nt->...tk", weighted, rest - offset.unsqueeze(-2))
+    size = gram.diagonal(dim1=-2, dim2=-1)
+    added = RIDGE * size + 1e-12 * size.amax(-1, keepdim=True) + 1e-300
+    return center, offset, torch.linalg.solve(gram + torch.diag_embed(added), moment)
 
 
 def reference(kind: Kind, shape: Shape, decay: float) -> Reference | LearnedReference:

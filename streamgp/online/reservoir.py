@@ -5,18 +5,100 @@ replacement (Efraimidis & Spirakis 2006) whose weights w_i = exp(−(n − i)/τ
 (forward decay, Cormode et al. 2009). With κ the smallest rejected e_i/w_i, a row is kept with probability
 π_i = 1 − exp(−w_i κ) given the others, so that w_i/π_i is its share in an unbiased estimate of any sum over the stream
 that forgets with τ (Cohen & Kaplan 2007, bottom-k sketches). Without forgetting (τ = ∞) it is a uniform sample.
+
+The functions here take the memories of K streams, tensors with a leading axis K; `Reservoir` is the module of one, and
+calls them with K = 1.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Shape
+
+WINDOWS = ("past", "future", "y")
+"""The parts that hold windows and truths: most of the bytes, of which a batch changes few."""
+KEYS = ("key", "arrival", "seen", "threshold")
+"""The other parts."""
+State: TypeAlias = "dict[str, Tensor]"
+"""Of K streams, which is their leading axis."""
+
+
+class Entered(NamedTuple):
+    """Windows that enter: whose memory, (M,) of K; which place, (M,) of C; which of those that were offered, (M,)."""
+
+    series: Tensor
+    places: Tensor
+    rows: Tensor
+
+
+def fresh(capacity: int, shape: Shape) -> State:
+    """The memory of one stream before any data: C windows, their keys and arrivals; rows seen, and log κ."""
+    return {
+        "past": torch.zeros(capacity, shape.lags, len(shape.past), dtype=FLOAT),
+        "future": torch.zeros(capacity, shape.horizon, len(shape.future), dtype=FLOAT),
+        "y": torch.zeros(capacity, shape.columns, dtype=FLOAT),
+        "key": torch.full((capacity,), math.inf, dtype=FLOAT),
+        "arrival": torch.zeros(capacity, dtype=FLOAT),
+        "seen": torch.zeros((), dtype=FLOAT),
+        "threshold": torch.full((), math.inf, dtype=FLOAT),
+    }
+
+
+def rate_of(memory: float | None) -> float:
+    """1/τ"""
+    return 0.0 if memory is None else 1.0 / memory
+
+
+def offer(held: State, there: Tensor, rate: float, generator: Generator) -> Entered:
+    """Offer windows in the order of their arrival. `KEYS` are replaced; the windows that enter are the caller's to
+    write, into the places of those that leave.
+
+    Args:
+        held: of K streams.
+        there: (K, N) whether a stream has so many.
+        rate: 1/τ.
+        generator: of the keys.
+    """
+    capacity = held["key"].shape[1]
+    arrival = held["seen"][:, None] + there.cumsum(1) - 1.0
+    draws = torch.empty(there.shape, dtype=FLOAT).exponential_(generator=generator).clamp_min_(1e-300).log_()
+    key = torch.where(there, draws.to(arrival) - rate * arrival, torch.inf)
+    every = torch.cat((held["key"], key), 1)
+    ordered = every.sort(dim=1, stable=True)
+    stays = torch.zeros_like(every, dtype=torch.bool).scatter_(1, ordered.indices[:, :capacity], True)
+    at = series, places = (~stays[:, :capacity]).nonzero(as_tuple=True)  # as many as enter, stream by stream
+    window = stays[:, capacity:].nonzero(as_tuple=True)
+    held["threshold"] = torch.minimum(held["threshold"], ordered.values[:, capacity])
+    held["key"] = held["key"].index_put(at, key[window])
+    held["arrival"] = held["arrival"].index_put(at, arrival[window])
+    held["seen"] = held["seen"] + there.sum(1)
+    return Entered(series, places, window[1])
+
+
+def shares(held: State, rate: float) -> Tensor:
+    """(K, C) how many rows of the forgetting stream each place stands for; 0 where it is empty. rate: 1/τ."""
+    last = held["seen"][:, None] - 1.0
+    share = torch.exp(-rate * (last - held["arrival"]))
+    kappa = torch.exp(
+        held["threshold"][:, None] + rate * last
+    )  # it and w are relative to now: only their product counts
+    share = torch.where(kappa.isfinite(), share / -torch.expm1(-share * kappa).clamp(max=-1e-300), share)
+    return torch.where(held["key"].isfinite(), share, 0.0)
+
+
+def ordered(held: State) -> State:
+    """States of which the windows are in the order of their arrival, empty places last."""
+    order = torch.where(held["key"].isfinite(), held["arrival"], torch.inf).argsort(stable=True, dim=1)
+    moved = {name: held[name] for name in (*WINDOWS, "key", "arrival")}
+    for name, part in moved.items():
+        moved[name] = part.gather(1, order.view(*order.shape, *[1] * (part.dim() - 2)).expand_as(part))
+    return held | moved
 
 
 class Sample(NamedTuple):
@@ -62,73 +144,44 @@ class Reservoir(nn.Module):
         >>> x = Inputs(torch.arange(8.0).double().view(8, 1, 1), torch.zeros(8, 1, 0).double())
         >>> _ = reservoir.offer(x, x.past[:, :, 0] + 1.0, torch.Generator().manual_seed(0))
         >>> sample = reservoir.sample()
-        >>> len(sample.y), bool((sample.y == sample.x.past[:, :, 0] + 1.0).all()), reservoir.seen.item()
+        >>> len(sample.y), bool((sample.y == sample.x.past[:, :, 0] + 1.0).all()), int(reservoir.seen)
         (3, True, 8)
     """
 
     def __init__(self, capacity: int, shape: Shape, memory: float | None) -> None:
         super().__init__()
-        self.rate = 0.0 if memory is None else 1.0 / memory
+        self.capacity, self.rate = capacity, rate_of(memory)
         self.past: Tensor
         self.future: Tensor
         self.y: Tensor
         self.key: Tensor
         self.arrival: Tensor
-        self.count: Tensor
         self.seen: Tensor
         self.threshold: Tensor
-        self.register_buffer("past", torch.zeros(capacity, shape.lags, len(shape.past), dtype=FLOAT))
-        self.register_buffer("future", torch.zeros(capacity, shape.horizon, len(shape.future), dtype=FLOAT))
-        self.register_buffer("y", torch.zeros(capacity, shape.columns, dtype=FLOAT))
-        self.register_buffer("key", torch.full((capacity,), math.inf, dtype=FLOAT))
-        self.register_buffer("arrival", torch.zeros(capacity, dtype=torch.int64))
-        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("threshold", torch.full((), math.inf, dtype=FLOAT))
-
-    @property
-    def capacity(self) -> int:
-        """C."""
-        return len(self.key)
+        for name, part in fresh(capacity, shape).items():
+            self.register_buffer(name, part)
 
     def offer(self, x: Inputs, y: Tensor, generator: Generator) -> Offered:
         """Windows in the order of their arrival; y: (N, T)."""
-        rows, capacity = len(y), self.capacity
-        arrival = int(self.seen) + torch.arange(rows, device=y.device)
-        draws = torch.empty(rows, dtype=FLOAT).exponential_(generator=generator).clamp_min_(1e-300).log_()
-        key = draws.to(y.device) - self.rate * arrival
-        every = torch.cat((self.key, key))
-        order = torch.argsort(every, stable=True)
-        kept = order[:capacity]
-        numbers = [(value, value.clone()) for value in (self.count, self.seen, self.threshold)]
-        if bool(torch.isfinite(every[order[capacity:]]).any()):
-            self.threshold.copy_(torch.minimum(self.threshold, every[order[capacity]]))
-        stays = torch.zeros(capacity, dtype=torch.bool, device=y.device)
-        stays[kept[kept < capacity]] = True
-        incoming = torch.sort(kept[kept >= capacity] - capacity).values
-        places = (~stays).nonzero()[:, 0][: len(incoming)]
-        held = [(whole, whole[places]) for whole in (self.past, self.future, self.y, self.key, self.arrival)]
+        before = {name: getattr(self, name) for name in KEYS}
+        held = {name: part[None] for name, part in before.items()}
+        _, places, rows = offer(held, torch.ones(1, len(y), dtype=torch.bool, device=y.device), self.rate, generator)
+        windows = [(whole, whole[places]) for whole in (self.past, self.future, self.y)]
 
         def put_back() -> None:
-            for whole, part in held:
+            for whole, part in windows:
                 whole[places] = part
-            for value, before in numbers:
-                value.copy_(before)
+            for name, value in before.items():
+                setattr(self, name, value)
 
-        self.past[places], self.future[places] = x.past[incoming], x.future[incoming]
-        self.y[places], self.key[places], self.arrival[places] = y[incoming], key[incoming], arrival[incoming]
-        self.count.fill_(min(int(self.count) + rows, capacity))
-        self.seen += rows
-        return Offered(incoming, places, put_back)
+        self.past[places], self.future[places], self.y[places] = x.past[rows], x.future[rows], y[rows]
+        for name, value in held.items():
+            setattr(self, name, value[0])
+        return Offered(rows, places, put_back)
 
     def shares(self) -> Tensor:
         """(C,) how many rows of the forgetting stream each place stands for; 0 where it is empty."""
-        age = (self.seen - 1 - self.arrival).to(FLOAT)
-        share = torch.exp(-self.rate * age)
-        if math.isfinite(float(self.threshold)):  # κ and w are both relative to now: only their product matters
-            kappa = torch.exp(self.threshold + self.rate * (self.seen - 1).to(FLOAT))
-            share = share / -torch.expm1(-share * kappa).clamp(max=-1e-300)
-        return torch.where(torch.isfinite(self.key), share, 0.0)
+        return shares({name: getattr(self, name)[None] for name in KEYS}, self.rate)[0]
 
     def places(self) -> Tensor:
         """(R,) those that are taken, in the order of arrival."""

@@ -31,6 +31,19 @@ def still(size: Tensor) -> Tensor:
     return torch.where(size > 0, STILL * size, 1.0)
 
 
+def moments(values: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(..., N, C), NaN left out -> (..., C) locations and scales; targets as of `Standardiser.fit`."""
+    seen = torch.isfinite(values)
+    some = seen.sum(-2).clamp(min=1)
+    location = torch.where(seen, values, 0.0).sum(-2) / some
+    spread = (torch.where(seen, values - location.unsqueeze(-2), 0.0).square().sum(-2) / some).sqrt()
+    size, instead = location.abs(), torch.ones_like(location)
+    if targets is not None:
+        level = torch.nanmean(targets.abs(), -2).nan_to_num(0.0)
+        size, instead = torch.maximum(size, level), still(level)
+    return location, torch.where(spread <= FLAT * size.clamp(min=1e-300), instead, spread)
+
+
 class Standardiser(Declared):
     """Per-channel location and scale; Stateful.
 
@@ -64,18 +77,7 @@ class Standardiser(Declared):
                 `still`. Without, it is 1.
         """
         rows = values.reshape(math.prod(values.shape[:-1]), values.shape[-1]).to(FLOAT)
-        seen = torch.isfinite(rows)
-        count = seen.sum(0)
-        some = count.clamp(min=1)
-        location = torch.where(seen, rows, 0.0).sum(0) / some
-        spread = (torch.where(seen, rows - location, 0.0).square().sum(0) / some).sqrt()
-        size, instead = location.abs(), torch.ones_like(location)
-        if targets is not None:
-            level = torch.nanmean(targets.to(FLOAT).abs(), 0).nan_to_num(0.0)
-            size, instead = torch.maximum(size, level), still(level)
-        flat = spread <= FLAT * size.clamp(min=1e-300)
-        self.location = location
-        self.scale = torch.where(flat, instead, spread)
+        self.location, self.scale = moments(rows, None if targets is None else targets.to(FLOAT))
         self.fitted = True
 
     def transform(self, values: Tensor) -> Tensor:

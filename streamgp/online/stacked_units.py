@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,13 +10,11 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.inputs import bridged as bridge
-from streamgp.online.reference import RIDGE, Kind, LearnedReference, reference
-from streamgp.online.scaling import FLAT, still
+from streamgp.online.reference import Kind, LearnedReference, reference, ridge
+from streamgp.online.reservoir import State
+from streamgp.online.scaling import moments
 from streamgp.online.stacked import Packed
 from streamgp.online.winsorise import FAR, LASTING
-
-State: TypeAlias = "dict[str, Tensor]"
-"""Of K series, which is their leading axis."""
 
 
 class StackedRows(NamedTuple):
@@ -105,49 +103,17 @@ class StackedUnits:
         """Reference and units of the rows, in place; (K, N, T) the standardised truths. See `StreamModel._rows`."""
         x, y, weight = rows
         there, series = weight > 0, len(weight)
-        if isinstance(self.reference, LearnedReference) and self.reference.regressors:
-            self._refer(held, x, y, weight)
+        of = self.reference
+        if isinstance(of, LearnedReference) and of.regressors:
+            base, regressors = (part.unflatten(0, (series, -1)) for part in (of.base(x), of.regressed(x)))
+            held["center"], held["offset"], held["slope"] = ridge(y - base, regressors, weight)
         past, future = (part.unflatten(0, (series, -1)) for part in (x.past, x.future))
-        locations, scales = list[Tensor](), list[Tensor]()
-        for part in (past, future) if self.shape.lags else (future,):
-            values = torch.where(there[..., None, None], part, torch.nan).flatten(1, 2)
-            location, scale = _units(values)
-            locations.append(location)
-            scales.append(scale)
-        held["input.location"], held["input.scale"] = torch.cat(locations, 1), torch.cat(scales, 1)
+        parts = [
+            moments(torch.where(there[..., None, None], part, torch.nan).flatten(1, 2))
+            for part in ((past, future) if self.shape.lags else (future,))
+        ]
+        held["input.location"], held["input.scale"] = (torch.cat(part, 1) for part in zip(*parts, strict=True))
         held["output.location"] = torch.zeros_like(held["output.location"])
         rest = y - self.shift(held, x)
-        held["output.location"], held["output.scale"] = _units(torch.where(there[..., None], rest, torch.nan), y)
+        held["output.location"], held["output.scale"] = moments(torch.where(there[..., None], rest, torch.nan), y)
         return (rest - held["output.location"][:, None]) / held["output.scale"][:, None]
-
-    def _refer(self, held: State, x: Inputs, y: Tensor, weight: Tensor) -> None:
-        """`LearnedReference.fit` of K series, in place."""
-        assert isinstance(self.reference, LearnedReference)
-        series = len(weight)
-        rest = y - self.reference.base(x).unflatten(0, (series, -1))
-        regressors = torch.nan_to_num(self.reference.regressed(x).unflatten(0, (series, -1)))  # (K, N, T, R)
-        share = weight[..., None] * torch.isfinite(rest)
-        rest = torch.nan_to_num(rest)
-        total = share.sum(1).clamp(min=1e-12)  # (K, T)
-        held["center"] = (share[..., None] * regressors).sum(1) / total[..., None]
-        held["offset"] = (share * rest).sum(1) / total
-        centred = regressors - held["center"][:, None]
-        weighted = share[..., None] * centred
-        gram = torch.einsum("kntr,knts->ktrs", weighted, centred)
-        moment = torch.einsum("kntr,knt->ktr", weighted, rest - held["offset"][:, None])
-        size = gram.diagonal(dim1=2, dim2=3)
-        ridge = RIDGE * size + 1e-12 * size.amax(2, keepdim=True) + 1e-300
-        held["slope"] = torch.linalg.solve(gram + torch.diag_embed(ridge), moment)
-
-
-def _units(values: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(K, N, C), NaN left out -> (K, C) locations and scales; see `Standardiser.fit`."""
-    seen = torch.isfinite(values)
-    some = seen.sum(1).clamp(min=1)
-    location = torch.where(seen, values, 0.0).sum(1) / some
-    spread = (torch.where(seen, values - location[:, None], 0.0).square().sum(1) / some).sqrt()
-    size, instead = location.abs(), torch.ones_like(location)
-    if targets is not None:
-        level = torch.nanmean(targets.abs(), 1).nan_to_num(0.0)
-        size, instead = torch.maximum(size, level), still(level)
-    return location, torch.where(spread <= FLAT * size.clamp(min=1e-300), instead, spread)

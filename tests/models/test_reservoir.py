@@ -48,3 +48,11 @@ def test_weighted_sums_are_unbiased() -> None:
 def test_memory_prefers_recent_rows() -> None:
     ages = [299 - filled(30, 300, memory, seed=2).sample().y.mean().item() for memory in (None, 60.0)]
     assert ages[1] < 90 < 110 < ages[0]
+
+
+def test_memory_prefers_recent_rows_of_a_stream_of_any_length() -> None:
+    reservoir, generator = Reservoir(30, SHAPE, 60.0), torch.Generator().manual_seed(2)
+    reservoir.seen.fill_(1e10)
+    for part in torch.arange(300, dtype=torch.float64).split(7):
+        reservoir.offer(Inputs(part.view(-1, 1, 1), torch.zeros(len(part), 1, 0).double()), part[:, None], generator)
+    assert 299 - reservoir.sample().y.mean() < 90

@@ -128,7 +128,6 @@ def test_a_rebuild_learns_the_reservoir_with_its_weights() -> None:
             "y": state["series.y"][0],
             "key": state["series.key"][0],
             "arrival": places,
-            "count": torch.tensor(64),
             "seen": torch.tensor(370),
             "threshold": state["series.threshold"][0],
         }

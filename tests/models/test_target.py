@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from streamgp.base import Shape
+from streamgp.base import Inputs, Shape
 from streamgp.errors import UsageError
-from streamgp.online.reference import Reference
+from streamgp.online.reference import LearnedReference, Reference
 from streamgp.testing import SHAPES, example_windows
 
 
@@ -34,3 +35,17 @@ def test_what_cannot_be_referred_to_is_refused() -> None:
         Reference("change", SHAPES[2])
     with pytest.raises(UsageError):
         Reference("season", SHAPES[0])
+
+
+def test_a_window_without_a_present_value_takes_nothing_of_a_learned_reference() -> None:
+    """It says nothing, as one without a truth does, and a fleet learns the same."""
+    shape, learned = SHAPES[1], []
+    x, y = example_windows(shape, 40)
+    for drop in (False, True):
+        reference = LearnedReference(shape, 0.9)
+        lags, truths = x.past.clone(), y.clone()
+        truths[:3] = torch.nan
+        lags[:3] = torch.nan if drop else 0.0
+        reference.fit(Inputs(lags, x.future), truths, torch.ones(40).double())
+        learned.append(reference(x))
+    torch.testing.assert_close(learned[1], learned[0])

@@ -32,13 +32,13 @@ from streamgp.models.svdgp.look import FleetLook, Seen
 from streamgp.models.svdgp.pooled_prior import PooledPrior
 from streamgp.models.svdgp.posterior import SvdgpPosterior
 from streamgp.models.svdgp.stacked_features import aligned, features
+from streamgp.online import reservoir
 from streamgp.online.inputs import KernelInputs, reporting, usable_rows
 from streamgp.online.model import PATIENCE, StreamModel
 from streamgp.online.reference import Reference
-from streamgp.online.reservoir import Reservoir
+from streamgp.online.reservoir import WINDOWS, Entered, Reservoir, State
 from streamgp.online.stacked import Packed, Stacked, chosen, left_out, limited, plausible_rows
-from streamgp.online.stacked_reservoir import WINDOWS, Entered, StackedReservoir
-from streamgp.online.stacked_units import StackedRows, StackedUnits, State
+from streamgp.online.stacked_units import StackedRows, StackedUnits
 from streamgp.online.winsorise import FAR, LASTING, Winsoriser
 from streamgp.regression import additive
 
@@ -73,7 +73,7 @@ class SharedFleet:
         self._inputs = KernelInputs(shape).to(self._device)
         kind = Reference("auto", shape).kind if config.pooled and config.target == "auto" else config.target
         self._units = StackedUnits(self._inputs, kind, config.decay, shape)
-        self._reservoir = StackedReservoir(config.reservoir, shape, config.forgetting(shape))
+        self._rate = reservoir.rate_of(config.forgetting(shape))
         self._limit = Winsoriser(shape, config.limit)
         posterior = SvdgpPosterior(config, shape, self._inputs.groups, self._inputs.count)
         self._before = StreamModel(posterior, config, shape, Reservoir(2, shape, None)).to(self._device)  # any data
@@ -107,7 +107,7 @@ class SharedFleet:
             "generation": torch.full((), -1.0),
         }
         own = {name: part.to(FLOAT) for name, part in found.items()}
-        return own | self._units.fresh() | self._reservoir.fresh()
+        return own | self._units.fresh() | reservoir.fresh(self.config.reservoir, self.shape)
 
     def begin(self) -> None:
         """See `Timed`."""
@@ -183,10 +183,10 @@ class SharedFleet:
         self._renew(packed.codes, packed.counts.to(FLOAT), [(x.rows(r[t]), y[r[t]]) for r, t in self._some(packed)])
         for some in packed.parts(self._near):
             held = self._held.take(some.codes, self._changing)
-            entered = self._reservoir.offer(some, held, self._generator)
+            entered = reservoir.offer(held, some.there, self._rate, self._generator)
             rows = StackedRows(x.rows(some.rows.flatten()), self._truth(some, y), some.there.to(FLOAT))
             steps |= self._begin(some.codes, held, rows, "epoch")
-            self._enter(some.codes, entered, x, y)
+            self._enter(some, entered, x, y)
         why, nothing = dict(zip(there, glitches, strict=True)), Step(math.nan, self._size, True, "nothing observed")
         return [reporting(steps.get(code, nothing), why.get(code, "")) for code in codes.tolist()]
 
@@ -279,7 +279,7 @@ class SharedFleet:
         limits = {name: held[name] for name in ("excess", "far")}
         self._held.put(codes, limits)
         within = y.index_put((packed.rows[packed.there],), truth[packed.there])
-        entered = self._reservoir.offer(packed, held, self._generator)
+        entered = reservoir.offer(held, packed.there, self._rate, self._generator)
         since, count = held["seen"] - held["tried"], packed.counts.to(FLOAT)
         least = (PATIENCE * held["tried"] + count).clamp(max=float(config.rebuild))
         due = (since >= least) if config.rebuild else torch.zeros_like(since, dtype=torch.bool)
@@ -291,7 +291,7 @@ class SharedFleet:
         failed = self._absorb(number, held, phi, target, packed.there.to(FLOAT), kept)
         well, loss = ~failed, self._loss(number, held)
         self._held.put(*chosen(codes, held, well))
-        self._enter(codes, Entered(*(part[well[entered.series]] for part in entered)), x, within)
+        self._enter(packed, Entered(*(part[well[entered.series]] for part in entered)), x, within)
         return {
             code: Step(
                 value,
@@ -304,11 +304,11 @@ class SharedFleet:
             for code, value, bad, out in zip(codes.tolist(), loss.tolist(), failed.tolist(), beyond, strict=True)
         }, codes[due & well]
 
-    def _enter(self, codes: Tensor, entered: Entered, x: Inputs, y: Tensor) -> None:
+    def _enter(self, packed: Packed, entered: Entered, x: Inputs, y: Tensor) -> None:
         """Write the windows that enter the reservoirs of these series."""
-        at = codes[entered.series], entered.place
+        series, places, rows = entered
         for name, part in zip(WINDOWS, (x.past, x.future, y), strict=True):
-            self._held.write(name, at, part[entered.row])
+            self._held.write(name, (packed.codes[series], places), part[packed.rows[series, rows]])
 
     def _admitted(self, packed: Packed, held: State, look: FleetLook) -> tuple[Packed, list[int]]:
         """The windows that `Winsoriser.admits`, and how many of each series it does not."""
@@ -334,7 +334,7 @@ class SharedFleet:
         if not len(codes):
             return found
         sample = codes[torch.linspace(0, len(codes) - 1, min(SAMPLE, len(codes))).round().long().unique()]
-        held = self._reservoir.ordered(self._held.take(sample))
+        held = reservoir.ordered(self._held.take(sample))
         filled = [held["key"][k].isfinite() for k in range(len(sample))]
         some = [
             (Inputs(held["past"][k][one], held["future"][k][one]), held["y"][k][one]) for k, one in enumerate(filled)
@@ -343,7 +343,7 @@ class SharedFleet:
         self._renew(codes, longest, some)
         for start in range(0, len(codes), self._near):
             own = codes[start : start + self._near]
-            held = self._reservoir.ordered(self._held.take(own, self._held.fresh.keys() - {"root", "outer"}))
+            held = reservoir.ordered(self._held.take(own, self._held.fresh.keys() - {"root", "outer"}))
             since, rows = (held["seen"] - held["tried"]).tolist(), self._filled(held)
             kept = {name: part for name, part in held.items() if name not in {*WINDOWS, "key", "arrival"}}
             steps = self._begin(own, kept, rows, "rebuild")
@@ -359,7 +359,8 @@ class SharedFleet:
 
     def _filled(self, held: State) -> StackedRows:
         """What the reservoirs keep, with what is missing of a row as the model of now predicts it."""
-        rows = self._reservoir.sample(held)
+        weight, x = reservoir.shares(held, self._rate), Inputs(held["past"].flatten(0, 1), held["future"].flatten(0, 1))
+        rows = StackedRows(x, torch.where(weight[..., None] > 0, held["y"], torch.nan), weight)
         missing = ~torch.isfinite(rows.y) & (rows.weight > 0)[..., None]
         if not bool(missing.any()):
             return rows

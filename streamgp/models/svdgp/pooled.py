@@ -16,14 +16,17 @@ others: their sums wait until the next rows are read, and before that serve only
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Json
-from streamgp.linalg.cholesky import cholesky, solve
-from streamgp.regression.additive import filled
+from streamgp.linalg.cholesky import cholesky
+from streamgp.regression.additive import Regression
+
+Sums: TypeAlias = "tuple[Tensor, ...]"
+"""Of `Regression.SUMS`."""
 
 WITHIN = 10.0
 """Standard deviations: rows beyond are left out, so that no series whose units are off decides for all."""
@@ -33,14 +36,15 @@ RIDGE = 1e-4
 """In G, of its mean diagonal."""
 WAITING = 64
 """Sums that wait, at most; then two neighbours are added up, as of the later time."""
+BEGUN = -(2**63)
+"""Time that sums have which all series may use."""
 
 
 class PendingSums(NamedTuple):
     """Sums of rows up to a time. kept: part of what was there before that is left beside them."""
 
     until: int
-    gram: Tensor
-    moment: Tensor
+    sums: Sums
     kept: float
 
 
@@ -64,17 +68,16 @@ class PooledRegression:
     """
 
     def __init__(self, width: int, columns: int, device: torch.device | None = None) -> None:
-        self.gram = torch.zeros(width + 1, width + 1, dtype=FLOAT, device=device)
-        self.moment = torch.zeros(width + 1, columns, dtype=FLOAT, device=device)
-        self.coefficients: Tensor | None = None
+        self._found = Regression(columns, width + 1, width + 1).to(device)  # of the last `reach`
+        self._pending = [PendingSums(BEGUN, self._found.sums(), 1.0)]  # the first may be used by all, the others wait
+
+    @property
+    def coefficients(self) -> Tensor | None:
         """(W + 1, T) c, that of the constant last, as of the last `reach`; None before any row."""
-        self._waiting: list[PendingSums] = []
-        self._begun = False
+        return self._found.coefficients if self._found.weight > 0 else None
 
     def add(self, z: Tensor, t: Tensor, weight: Tensor, kept: float, until: int) -> None:
-        """Let the rows of some series wait.
-
-        A missing truth of a row that has others counts as its prediction, and the row as much as the observed share.
+        """Let the rows of some series wait; see `additive.absorb`.
 
         Args:
             z: (N, W) standardised windows.
@@ -83,67 +86,53 @@ class PooledRegression:
             kept: part of the sums before that is left.
             until: time of the last truth among them.
         """
-        z, seen = with_one(z), torch.isfinite(t)
-        fair = (z.abs() <= WITHIN).all(1) & ((t.abs() <= WITHIN) | ~seen).all(1)
-        z, t, seen, weight = z[fair], t[fair], seen[fair], weight[fair]
-        known = self.coefficients
-        t, weight = filled(t, weight, seen, lambda: torch.zeros_like(t) if known is None else z @ known)
-        weighted = z * weight[:, None]
-        self._waiting.append(PendingSums(until, weighted.T @ z, weighted.T @ t, kept))
-        self._waiting.sort(key=lambda one: one.until)
-        if len(self._waiting) > WAITING:
-            first, second = self._waiting[-2:]
-            gram, moment = first.gram * second.kept + second.gram, first.moment * second.kept + second.moment
-            self._waiting[-2:] = [PendingSums(second.until, gram, moment, first.kept * second.kept)]
+        z, before = with_one(z), self._found.sums()
+        fair = (z.abs() <= WITHIN).all(1) & ((t.abs() <= WITHIN) | t.isnan()).all(1)
+        self._found.zero()
+        self._found.absorb(z[fair], t[fair], weight[fair])
+        self._pending.append(PendingSums(until, self._found.sums(), kept))
+        self._found.put(before)
+        self._pending.sort(key=lambda one: one.until)
+        if len(self._pending) > WAITING + 1:
+            self._pending[-2:] = [total(self._pending[-2:])]
 
     def begin(self) -> None:
         """From here on all that was added may be used: the rows that follow come behind it in the stream."""
-        self.gram, self.moment = self._sums(self._waiting)
-        self._begun, self._waiting = self._begun or bool(self._waiting), []
+        self._pending = [total(self._pending)._replace(until=BEGUN)]
 
     def reach(self, time: int) -> None:
         """Find the coefficients of series that have come to this time."""
-        known = [one for one in self._waiting if one.until <= time]
-        self.coefficients = None
-        if self._begun or known:
-            gram, moment = self._sums(known)
-            identity = torch.eye(len(gram), dtype=FLOAT, device=gram.device)
-            self.coefficients = solve(cholesky(gram + identity, first=0.0).lower, moment).contiguous()
+        self._found.put(total([one for one in self._pending if one.until <= time]).sums)
+        self._found.solve()
 
     def spread(self) -> tuple[Tensor, float]:
         """(W + 1, W + 1) lower Cholesky factor of G, and N, of all rows that were added."""
-        gram = self._sums(self._waiting)[0]
-        rows = max(float(gram[-1, -1]), 1.0)
+        gram, *_, weight = total(self._pending).sums
+        rows = max(float(weight), 1.0)
         mean = gram / rows
         identity = torch.eye(len(gram), dtype=FLOAT, device=gram.device)
         return cholesky(mean + RIDGE * mean.diagonal().mean().clamp(min=RIDGE) * identity, first=0.0).lower, rows
 
-    def _sums(self, more: list[PendingSums]) -> tuple[Tensor, Tensor]:
-        gram, moment = self.gram, self.moment
-        for one in more:
-            gram, moment = gram * one.kept + one.gram, moment * one.kept + one.moment
-        return gram, moment
-
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors = {"gram": self.gram, "moment": self.moment}
-        if self.coefficients is not None:  # sums may have been added up since they were found
-            tensors["coefficients"] = self.coefficients
-        if self._waiting:
-            tensors |= {
-                "waiting.gram": torch.stack([one.gram for one in self._waiting]),
-                "waiting.moment": torch.stack([one.moment for one in self._waiting]),
-            }
-        waiting: list[Json] = [[one.until, one.kept] for one in self._waiting]
-        return tensors, {"begun": self._begun, "waiting": waiting}
+        tensors, rest = self._found.state()
+        parts = zip(*(one.sums for one in self._pending), strict=True)
+        tensors |= {f"pending.{name}": torch.stack(part) for name, part in zip(Regression.SUMS, parts, strict=True)}
+        return tensors, rest | {"pending": [[one.until, one.kept] for one in self._pending]}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        about: Any = rest
-        self.gram, self.moment = tensors["gram"].to(self.gram), tensors["moment"].to(self.moment)
-        self.coefficients = tensors["coefficients"].to(self.gram) if "coefficients" in tensors else None
-        self._begun, self._waiting = bool(about["begun"]), []
-        for at, (until, kept) in enumerate(about["waiting"]):
-            gram, moment = (tensors[f"waiting.{name}"][at].to(self.gram) for name in ("gram", "moment"))
-            self._waiting.append(PendingSums(until, gram, moment, kept))
+        about: Any = rest["pending"]
+        self._found.restore(tensors, rest)
+        sums = zip(*(tensors[f"pending.{name}"].to(self._found.noise) for name in Regression.SUMS), strict=True)
+        self._pending = [PendingSums(int(at), own, float(kept)) for (at, kept), own in zip(about, sums, strict=True)]
+
+
+def total(pending: list[PendingSums]) -> PendingSums:
+    """All sums as one, as of the last."""
+    first, *more = pending
+    for one in more:
+        sums = tuple(old * one.kept + new for old, new in zip(first.sums, one.sums, strict=True))
+        first = PendingSums(one.until, sums, first.kept * one.kept)
+    return first
 
 
 def with_one(z: Tensor) -> Tensor:

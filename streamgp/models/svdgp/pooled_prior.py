@@ -18,8 +18,9 @@ from streamgp.errors import UsageError
 from streamgp.evidence.search import thinned
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.pooled import PooledRegression, strength, whitened, with_one
+from streamgp.online.reservoir import State
 from streamgp.online.stacked import Packed
-from streamgp.online.stacked_units import StackedUnits, State
+from streamgp.online.stacked_units import StackedUnits
 
 
 class PooledPrior:
