@@ -13,7 +13,6 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs
 from streamgp.online.inputs import FEWEST, LARGEST, WILD
-from streamgp.online.winsorise import LASTING, Winsoriser
 
 EVERY = 16
 """One value of so many is in a sample of them."""
@@ -104,11 +103,6 @@ class Packed(NamedTuple):
         """How many windows of each series are found, (R,)."""
         return (found[self.rows] & self.there).sum(1).tolist()
 
-    def averaged(self, part: Tensor, found: Tensor, newest: float) -> Tensor:
-        """A part (K, ...) of the newest rows moved by those that came, (K, N, ...); see `Winsoriser`."""
-        share = -torch.expm1(-self.counts.to(FLOAT) / newest)
-        return part.lerp(self.mean(found.to(FLOAT)), wide(share, part))
-
 
 class Stacked:
     """The states of many models, each tensor with a leading axis of series; Stateful.
@@ -198,48 +192,6 @@ def chosen(codes: Tensor, state: Mapping[str, Tensor], where: Tensor) -> tuple[T
 def wide(values: Tensor, like: Tensor) -> Tensor:
     """(K,) -> (K, 1, ...), with as many axes as another tensor."""
     return values.view(-1, *[1] * (like.dim() - 1))
-
-
-def limited(
-    limit: Winsoriser, packed: Packed, mean: Tensor, variance: Tensor, y: Tensor, rows: Tensor, excess: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Truths (K, N, T) as `Winsoriser` limits them, and which part of late was beyond, (K, T).
-
-    Args:
-        limit: of each model.
-        packed: the windows.
-        mean: (K, N, T) of the forecasts of these rows.
-        variance: (K, N, T) likewise.
-        y: (K, N, T) the truths.
-        rows: (K, 1) or (K, T) that each has learned.
-        excess: (K, T) the part so far.
-    """
-    if limit.deviations is None:
-        return y, excess
-    most, off = limit.deviations * variance.sqrt(), y - mean
-    beyond = (off.abs() > most) & (rows >= limit.settled)[:, None]
-    within = torch.where(beyond & (excess <= LASTING)[:, None], mean + off.clamp(-most, most), y)
-    return within, packed.averaged(excess, beyond, limit.newest)
-
-
-def weighed(limit: Winsoriser, packed: Packed, lever: Tensor, rows: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
-    """(K, N, 1) weights 1/max(1, leverage) of windows, 0 where none is, or 1 where most of the newest rows of a model
-    are so far out; and which part of late was, (K,). A window with a glitch among its lags then says no more of its
-    direction than all rows before it.
-
-    Args:
-        limit: of each model.
-        packed: the windows.
-        lever: (K, N, 1) leverages uᵀA⁻¹u.
-        rows: (K,) that each has learned.
-        far: (K,) the part so far.
-    """
-    one, settled = packed.there[..., None].to(lever), (rows > 0) & (rows >= limit.settled)
-    if limit.deviations is None or not bool(settled.any()):
-        return one, far
-    less = settled & (far <= LASTING)
-    weight = torch.where(less[:, None, None], one * lever.clamp(min=1.0).reciprocal(), one)
-    return weight, torch.where(settled, packed.averaged(far, lever[..., 0] > 1.0, limit.newest), far)
 
 
 def left_out(packed: Packed, y: Tensor, taken: Tensor) -> list[str]:

@@ -19,8 +19,6 @@ of 25 rows and 0 in the others, are learned as less than they are.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -76,14 +74,29 @@ class Winsoriser(nn.Module):
         Returns:
             (N, T)
         """
-        if self.deviations is None or not len(y):
-            return y
-        most = self.deviations * forecast.variance.sqrt()
-        off = y - forecast.mean
-        beyond = (off.abs() > most) & (rows >= self.settled)
-        within = torch.where(beyond & (self.excess <= LASTING), forecast.mean + off.clamp(-most, most), y)
-        self._average(self.excess, beyond)
-        return within
+        there, issued = _every(y), (forecast.mean[None], forecast.variance[None])
+        within, excess = self.limited(there, *issued, y[None], rows.reshape(1, -1), self.excess[None])
+        self.excess = excess[0]
+        return within[0]
+
+    def limited(
+        self, there: Tensor, mean: Tensor, variance: Tensor, y: Tensor, rows: Tensor, excess: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The truths to learn from, of K models, and which part of late was beyond, (K, T).
+
+        Args:
+            there: (K, N) whether a model has so many windows.
+            mean, variance: (K, N, T) of the forecasts of these rows, before they are learned.
+            y: (K, N, T) as observed; NaN stays NaN.
+            rows: (K, 1) or (K, T) that each has learned.
+            excess: (K, T) the part so far.
+        """
+        if self.deviations is None or not y.shape[1]:
+            return y, excess
+        most, off = self.deviations * variance.sqrt(), y - mean
+        beyond = (off.abs() > most) & (rows >= self.settled)[:, None]
+        within = torch.where(beyond & (excess <= LASTING)[:, None], mean + off.clamp(-most, most), y)
+        return within, self._averaged(excess, beyond, there)
 
     def reaches(self, y: Tensor, forecast: Predictive) -> Tensor:
         """(N,) which rows have a truth beyond the limit of this forecast; with larger variances no others have one."""
@@ -97,13 +110,43 @@ class Winsoriser(nn.Module):
         A glitch stands in L windows as a lag. Where most of the newest rows are so far out the process has changed, and
         all are learned. rows: () or (T,) as of `forward`.
         """
-        every = torch.ones(len(z), dtype=torch.bool, device=z.device)
-        if self.deviations is None or not len(z) or bool((rows < self.settled).any()):
-            return every
-        far = (z.abs() > FAR).any(1)
-        admitted = every if self.far > LASTING else ~far
-        self._average(self.far, far)
-        return admitted
+        admitted, far = self.admitted(_every(z), z[None], rows.reshape(1, -1).amin(1), self.far[None])
+        self.far = far[0]
+        return admitted[0]
+
+    def admitted(self, there: Tensor, z: Tensor, rows: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
+        """(K, N) whether windows are learned, as of `admits`, of K models; and which part of late was so far out, (K,).
+
+        Args:
+            there: (K, N) whether a model has so many windows.
+            z: (K, N, W)
+            rows: (K,) that each has learned.
+            far: (K,) the part so far.
+        """
+        settled = rows >= self.settled
+        if self.deviations is None or not z.shape[1] or not bool(settled.any()):
+            return there, far
+        beyond = (z.abs() > FAR).any(2)
+        admitted = there & ~(beyond & (settled & (far <= LASTING))[:, None])
+        return admitted, torch.where(settled, self._averaged(far, beyond, there), far)
+
+    def weighed(self, there: Tensor, lever: Tensor, rows: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
+        """(K, N, 1) weights 1/max(1, leverage) of windows, 0 where none is, or 1 where most of the newest rows of a
+        model are so far out; and which part of late was, (K,). A window with a glitch among its lags then says no more
+        of its direction than all rows before it.
+
+        Args:
+            there: (K, N) whether a model has so many windows.
+            lever: (K, N, 1) leverages uᵀA⁻¹u.
+            rows: (K,) that each has learned.
+            far: (K,) the part so far.
+        """
+        one, settled = there[..., None].to(lever), (rows > 0) & (rows >= self.settled)
+        if self.deviations is None or not bool(settled.any()):
+            return one, far
+        less = settled & (far <= LASTING)
+        weight = torch.where(less[:, None, None], one * lever.clamp(min=1.0).reciprocal(), one)
+        return weight, torch.where(settled, self._averaged(far, lever[..., 0] > 1.0, there), far)
 
     def doubts(self, z: Tensor, rows: Tensor) -> bool:
         """Whether one of these windows (N, W) has a value that `admits` would take for a glitch; nothing changes."""
@@ -111,6 +154,13 @@ class Winsoriser(nn.Module):
             return False
         return bool(z.abs().amax() > FAR)
 
-    def _average(self, part: Tensor, found: Tensor) -> None:
-        """Move a part of the newest rows by N rows more, (N,) or (N, T) of truth values."""
-        part.lerp_(found.to(FLOAT).mean(0), -math.expm1(-len(found) / self.newest))
+    def _averaged(self, part: Tensor, found: Tensor, there: Tensor) -> Tensor:
+        """Parts (K, ...) of the newest rows, moved by those that came, truth values (K, N, ...)."""
+        count = there.sum(1).to(FLOAT).view(-1, *[1] * (part.dim() - 1))
+        shown = found & there.view(*there.shape, *[1] * (part.dim() - 1))
+        return part.lerp(shown.sum(1) / count.clamp(min=1.0), -torch.expm1(-count / self.newest))
+
+
+def _every(rows: Tensor) -> Tensor:
+    """(1, N) of one model, all there."""
+    return torch.ones(1, len(rows), dtype=torch.bool, device=rows.device)

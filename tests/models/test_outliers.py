@@ -11,7 +11,7 @@ from torch import Tensor
 
 from streamgp.base import Inputs, Model, Shape
 from streamgp.models import linear, svdgp
-from streamgp.online.stacked import Packed, weighed
+from streamgp.online.stacked import Packed
 from streamgp.online.winsorise import Winsoriser
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.testing.stateful import reborn
@@ -172,15 +172,20 @@ def test_a_row_weighs_no_more_than_its_direction_unless_that_lasts() -> None:
     limit = Winsoriser(Shape(targets=("y",), horizon=2, lags=6, past=("y",), future=()), 5.0)
     packed, lever = Packed.of(torch.tensor([0, 0, 1])), torch.tensor([8.0, 0.5, 8.0])[[0, 1, 2, 2]].view(2, 2, 1)
     rows, far = torch.tensor([1e3, 99.0]), torch.zeros(2, dtype=torch.float64)
-    weights, far = weighed(limit, packed, lever, rows, far)
+    weights, far = limit.weighed(packed.there, lever, rows, far)
     assert weights[..., 0].tolist() == [[0.125, 1.0], [1.0, 0.0]]  # the second is not settled, and has one window
     assert far.tolist() == pytest.approx([0.5 * (1 - np.exp(-2 / 16)), 0.0])
     one, found = Packed.of(torch.tensor([0])), list[float]()
     for _ in range(14):
-        weights, far = weighed(limit, one, lever[:1, :1], rows[:1], far[:1])
+        weights, far = limit.weighed(one.there, lever[:1, :1], rows[:1], far[:1])
         found.append(float(weights))
     assert found[:9] == [0.125] * 9 and found[-2:] == [1.0] * 2
-    assert weighed(Winsoriser(REGRESSION, None), packed, lever, rows, far)[0].flatten().tolist() == [1.0, 1.0, 1.0, 0.0]
+    assert Winsoriser(REGRESSION, None).weighed(packed.there, lever, rows, far)[0].flatten().tolist() == [
+        1.0,
+        1.0,
+        1.0,
+        0.0,
+    ]
 
 
 def test_what_lasts_is_not_limited_and_a_glitch_of_its_full_length_is() -> None:

@@ -21,7 +21,7 @@ from streamgp.mixing.mixer import Mixer
 from streamgp.models.linear.columns import KNOTS, Known
 from streamgp.models.linear.direct import CHUNK, DirectLinear, DirectLook, DirectRegression
 from streamgp.online.inputs import reporting, usable_rows
-from streamgp.online.stacked import Packed, Stacked, chosen, left_out, limited, plausible_rows, wide
+from streamgp.online.stacked import Packed, Stacked, chosen, left_out, plausible_rows, wide
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.regression.memories import under
@@ -71,7 +71,7 @@ class Alike:
         now = Gaussian(*mixed)
         loss = -now.log_prob(truth).flatten(1).nanmean(1)
         forecast, excess = (now.mean, now.variance, truth), held["limit.excess"]
-        truth, held["limit.excess"] = limited(self.model.limit, packed, *forecast, held["rows"][:, None], excess)
+        truth, held["limit.excess"] = self.model.limit.limited(packed.there, *forecast, held["rows"][:, None], excess)
         rows = packed.counts.tolist()
         whys, learn = self.regression.learned(under("regression.", held), look, truth, rows, rows, copied=True)
         for name in learn():

@@ -43,7 +43,7 @@ from streamgp.models.linear.conjugate import A0
 from streamgp.models.linear.hinges import KNOTS, Hinges
 from streamgp.online.inputs import plausible, reporting, usable
 from streamgp.online.reference import Kind, Reference
-from streamgp.online.stacked import Packed, limited, weighed, wide
+from streamgp.online.stacked import Packed, wide
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import SETTLED, Winsoriser
 from streamgp.predictives.gaussian import Gaussian
@@ -329,7 +329,7 @@ class Linear(Model):
         loss = -issued.log_prob(truth.flatten(0, 1)).view(len(truth), -1).nanmean(1)
         if guarded:
             forecast, excess = (look.mean, look.variance, truth), held["limit.excess"]
-            truth, held["limit.excess"] = limited(self.limit, packed, *forecast, held["count"], excess)
+            truth, held["limit.excess"] = self.limit.limited(packed.there, *forecast, held["count"], excess)
         begun, target, u = held["rows"] > 0, truth - packed.laid(self.reference(x)), look.u
         known = torch.isfinite(target)
         if not bool(begun.all()):
@@ -346,7 +346,7 @@ class Linear(Model):
         completed = target if bool(known.all()) else torch.where(known, target, product(u, held["weights"]))
         weight = packed.there[..., None].to(u)
         if guarded:
-            weight, held["limit.far"] = weighed(self.limit, packed, look.lever, held["rows"], held["limit.far"])
+            weight, held["limit.far"] = self.limit.weighed(packed.there, look.lever, held["rows"], held["limit.far"])
         if self.hinges is not None:
             other = 1 + self.shape.width + self.hinges.follow(x).nonzero()[:, 0]
             for name in ("gram", "cross"):

@@ -37,9 +37,9 @@ from streamgp.online.inputs import KernelInputs, reporting, usable_rows
 from streamgp.online.model import PATIENCE, StreamModel
 from streamgp.online.reference import Reference
 from streamgp.online.reservoir import WINDOWS, Entered, Reservoir, State
-from streamgp.online.stacked import Packed, Stacked, chosen, left_out, limited, plausible_rows
+from streamgp.online.stacked import Packed, Stacked, chosen, left_out, plausible_rows
 from streamgp.online.stacked_units import StackedRows, StackedUnits
-from streamgp.online.winsorise import FAR, LASTING, Winsoriser
+from streamgp.online.winsorise import FAR, Winsoriser
 from streamgp.regression import additive
 
 SAMPLE = 16
@@ -275,7 +275,7 @@ class SharedFleet:
         truth = torch.where(packed.there[..., None], truth, torch.nan)
         issued = self._reached(codes, look, truth).issued()
         forecast, rows = (issued.mean, issued.variance, truth), held["weight"][:, None]
-        truth, held["excess"] = limited(self._limit, packed, *forecast, rows, held["excess"])
+        truth, held["excess"] = self._limit.limited(packed.there, *forecast, rows, held["excess"])
         limits = {name: held[name] for name in ("excess", "far")}
         self._held.put(codes, limits)
         within = y.index_put((packed.rows[packed.there],), truth[packed.there])
@@ -312,13 +312,8 @@ class SharedFleet:
 
     def _admitted(self, packed: Packed, held: State, look: FleetLook) -> tuple[Packed, list[int]]:
         """The windows that `Winsoriser.admits`, and how many of each series it does not."""
-        if self.config.limit is None:
-            return packed, [0] * len(packed.codes)
-        far = (look.z.abs() > FAR).any(2) & packed.there
-        settled = held["weight"] >= self._limit.settled
-        out = far & (settled & (held["far"] <= LASTING))[:, None]
-        held["far"] = torch.where(settled, packed.averaged(held["far"], far, self._limit.newest), held["far"])
-        return packed._replace(there=packed.there & ~out), out.sum(1).tolist()
+        there, held["far"] = self._limit.admitted(packed.there, look.z, held["weight"], held["far"])
+        return packed._replace(there=there), (packed.there & ~there).sum(1).tolist()
 
     def _absorb(self, number: int, held: State, phi: Tensor, y: Tensor, weight: Tensor, kept: Tensor) -> Tensor:
         """Learn rows, in place; (K,) which failed. number: of their generation; see `additive.absorb`."""
