@@ -32,7 +32,7 @@ def frame(y: np.ndarray) -> pl.DataFrame:
 def learned(y: np.ndarray, **options: Any) -> tuple[Any, list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = streamgp.Forecaster("y", DAY, season=DAY, time="t", every="1h", model="linear", **options)
+        found = streamgp.Forecaster("y", DAY, season=DAY, time="t", every="1h", model="linear", batch=168, **options)
         found.learn(frame(y[:700]))
         found.learn(frame(y)[700:])
     return found, [str(one.message) for one in caught]
