@@ -14,6 +14,7 @@ import pyarrow as pa
 from streamgp import registry
 from streamgp.base import Due, Json
 from streamgp.errors import DataError, StateError, UsageError
+from streamgp.fork import fork
 from streamgp_data import checkpoint
 from streamgp_data.batches import together
 from streamgp_data.checkpoint import Saved
@@ -780,7 +781,7 @@ class Forecaster(Shown):
         if self._ahead is None:
             learner = self._ready()
             saved = Saved(Path("memory"), learner.rows, self._about | {"rows": learner.rows}, {}, {})
-            self._ahead = forecasting.Forecaster(saved, copy.deepcopy(learner), self._behind())
+            self._ahead = forecasting.Forecaster(saved, fork(learner), self._behind())
         return self._ahead
 
     def _future(

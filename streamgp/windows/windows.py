@@ -175,6 +175,11 @@ class Windows:
         said, self._faults.said = self._faults.said, []
         return said
 
+    @property
+    def waiting(self) -> int:
+        """Rows that are not current yet, as they wait for known values."""
+        return self._queue.shape[1]
+
     def flush(self) -> tuple[Asks, Answers]:
         """Make the rows current that still wait for known values: they answer, but nothing is asked at them."""
         code, step, ds, position = self._queue[:, np.lexsort((self._queue[1], self._queue[0]))]

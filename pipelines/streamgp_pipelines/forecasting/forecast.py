@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import torch
 
-from streamgp.base import Offset
+from streamgp.base import Due, Offset
 from streamgp.errors import DataError, StateError, UsageError
 from streamgp.forecasting.calibration import Calibration
 from streamgp.online.inputs import LARGEST
@@ -90,6 +90,8 @@ class Forecaster:
         self._again = 0 if tail is None else tail.num_rows  # rows behind it that the learner has
         self._online = about["fingerprint"]["mode"] == "online"
         self._moved = False
+        self.counted: list[Due] = []
+        """Pairs of forecasts and truths that rows behind the last full micro-batch made."""
         self.unit: str = about["unit"]
         self.units: dict[str, str] = about["units"]
         """Of the columns that windows are made of, of those that have one."""
@@ -164,7 +166,7 @@ class Forecaster:
             return
         self._moved = True
         if self._online:
-            self.learner.branch(self.tail)
+            self.counted = self.learner.branch(self.tail)
 
     def forecast(
         self,

@@ -36,6 +36,7 @@ from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.conjugate import Conjugate
 from streamgp.online.posterior import Arrival, LearnedFunction, Look, RegressionPosterior, Rows, Units, tied
 from streamgp.online.summing import Summing, running
+from streamgp.recalled import Recalls
 
 CHUNK = 1024
 """Rows whose features are held at once."""
@@ -83,7 +84,7 @@ class BasisFeatures(NamedTuple):
     lower: Tensor
 
 
-class SvdgpPosterior(RegressionPosterior):
+class SvdgpPosterior(Recalls, RegressionPosterior):
     """See the module; built by `streamgp.models.svdgp.build`.
 
     Args:
@@ -167,7 +168,11 @@ class SvdgpPosterior(RegressionPosterior):
         last = self.latest
         if last is not None and last.lower is self.regression.lower and torch.equal(last.z, z):
             return last.phi
-        phi = self.regression.features(z)
+        recalled, self.recalled = self.recalled, None
+        if recalled is None:
+            phi = self.regression.features(z)
+        else:
+            (phi,) = recalled.of([z], lambda some: [self.regression.features(z[some])], [0])
         self.latest = BasisFeatures(z, phi, self.regression.lower) if len(z) <= CHUNK else None
         return phi
 
