@@ -45,6 +45,7 @@ from streamgp_data.instants import (
     unset,
 )
 from streamgp_data.numbered import calendar_in
+from streamgp_data.wall_periods import WallPeriods
 
 Bools = NDArray[np.bool_]
 
@@ -306,6 +307,7 @@ class TimeReader:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._zone = LocalClock(clock.zone) if clock.localise and clock.zone else None
+        self._numbered = WallPeriods(periods_of(clock.format) or 1)
 
     @property
     def remembers(self) -> bool:
@@ -318,7 +320,7 @@ class TimeReader:
         if kind in ("iso", "iso-offset") and zone is not None:
             return self._both(cells, series, zone)
         if kind == "period":
-            return self._periods(cells)
+            return self._periods(cells, series)
         if kind in ("iso", "iso-offset", "format"):
             values, bad = text_times(cells, kind == "iso-offset", self.clock.format)
         elif kind == "timestamp":
@@ -355,14 +357,25 @@ class TimeReader:
             bad[places] = wrong
         return Times(values.cast(self.clock.type), bad, skipped, nothing)
 
-    def _periods(self, cells: pa.Array[Any]) -> Times:
+    def _periods(self, cells: pa.Array[Any], series: pa.Array[Any] | None) -> Times:
         """The beginnings of periods; a day has as many as it has time, which is more where a clock is set back."""
         days, numbers, bad = period_days(cells)
-        step = _DAY // (periods_of(self.clock.format) or 1)
+        count = periods_of(self.clock.format) or 1
+        step = _DAY // count
         if self._zone is None:
             begin, end = days.dt.epoch("us"), days.dt.epoch("us") + _DAY
         else:
             begin, end = self._zone.begins(days), self._zone.begins(days.dt.offset_by("1d"))
+            changed = (end - begin != count * step) & ((end - begin) % step == 0) & (numbers > 0)
+            rows = changed.fill_null(False).arg_true()
+            ends = set(zip(days[rows], begin[rows], end[rows], strict=True))
+            shown = {day: self._zone.shown(first, last, step) for day, first, last in ends}
+            names = [None] * len(rows) if series is None else series.take(rows.to_arrow()).to_pylist()
+            places = [
+                self._numbered.place(name, day, shown[day], number)
+                for name, day, number in zip(names, days[rows], numbers[rows], strict=True)
+            ]
+            numbers = numbers.scatter(rows, places) if places else numbers
         found = begin + (numbers - 1) * step
         beyond = ((numbers < 1) | (found >= end)).fill_null(False)
         values = found.set(beyond, None).to_arrow().cast(self.clock.type)
