@@ -9,6 +9,7 @@ import secrets
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,6 +97,20 @@ def _skipped(reporter: pytest.TerminalReporter) -> list[tuple[str, str]]:
     """(test, reason) of each test that was skipped."""
     found = [(report.nodeid, report.longrepr) for report in reporter.stats.get("skipped", [])]
     return [(test, longrepr[2].removeprefix("Skipped: ")) for test, longrepr in found if isinstance(longrepr, tuple)]
+
+
+DISK = {"data", "faults"}
+"""Folders of tests that look at what is on the disk."""
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Not for the disk: a process that dies loses nothing that it has written; only a machine would, and none dies."""
+    whole = os.fsync
+    if request.path.relative_to(Path(__file__).parent).parts[0] not in DISK:
+        os.fsync = lambda _: None
+    yield
+    os.fsync = whole
 
 
 @pytest.fixture(autouse=True)
