@@ -39,6 +39,7 @@ from streamgp.online.scaling import Standardiser
 from streamgp.online.standardised import Standardised
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import FAR, Winsoriser
+from streamgp.predictives.gaussian import Gaussian
 from streamgp.state import Declared, Nested, Parts, RandomState, Value, fingerprint, holding
 
 CHUNK = 4096
@@ -164,6 +165,22 @@ class StreamModel(Declared, Model):
             x = self.inputs.bridged(x, FAR)
             z = self.inputs(x)
         return self._issue(x, self.posterior.look(z), self._shift(x))
+
+    @torch.no_grad()
+    def covariance(self, x: Inputs) -> Tensor | None:
+        """(T, N, N): covariance of the observations that are forecast for N windows together, the noise of each on the
+        diagonal, which is the variance of `predict`; None where it is not Gaussian or has no closed form."""
+        issued = self.predict(x)
+        if not isinstance(issued, Gaussian) or not self.rebuilt:
+            return None
+        z = self.inputs(x)
+        if self.winsorise.doubts(z, self.posterior.weight):
+            z = self.inputs(self.inputs.bridged(x, FAR))
+        latent = self.posterior.covariance(z)
+        if latent is None:
+            return None
+        found = latent * (self.outputs.scale.to(z).square()[:, None, None] if self.posterior.units else 1.0)
+        return found + torch.diag_embed((issued.variance - issued.latent_variance).T)
 
     def glitches(self, x: Inputs) -> Tensor:
         """(N,) which windows have a value that `predict` takes for a glitch, and replaces."""

@@ -157,6 +157,9 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
         mean, latent = self.regression.mean(phi), self.regression.variance(phi)[:, None]
         return Look(z, phi, mean, latent * self.factor, self.regression.residual * self.factor)
 
+    def covariance(self, z: Tensor) -> Tensor:
+        return self.regression.joint(z) * self.factor[:, None, None]
+
     def glance(self, z: Tensor) -> Look:
         """Without the latent variance, which costs as much as the features."""
         phi = self._features(z)
