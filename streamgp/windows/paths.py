@@ -17,10 +17,11 @@ from streamgp.errors import UsageError
 from streamgp.windows import calendar
 from streamgp.windows._future import GIVE, GIVE_FRAME, values_ahead
 from streamgp.windows._spec import Asks
+from streamgp.windows.asking import Current
 from streamgp.windows.calendar import Bools, Floats, Ints
 from streamgp.windows.last_known import Recent
 from streamgp.windows.timeline import Ring
-from streamgp.windows.windows import Windows, _Current
+from streamgp.windows.windows import Windows
 
 
 class KnownPath(NamedTuple):
@@ -66,7 +67,8 @@ class PathWindows(Windows):
         self._ring.step, self._ring.ds = seen._ring.step[codes], seen._ring.ds[codes]
         self._ring.values = seen._ring.values[codes]
         self._ring.series = len(codes)
-        self._at_phase, self._latest = seen._at_phase.of(codes), seen._latest.of(codes)
+        own, before = self._asking, seen._asking
+        own.at_phase, own.latest = before.at_phase.of(codes), before.latest.of(codes)
         self._code = np.arange(len(codes))
         self._nowhere = np.full(len(codes), -1, np.int64)  # no path is on the line of a micro-batch
 
@@ -77,9 +79,9 @@ class PathWindows(Windows):
             inputs: (P · S, C − O) at the row that is asked about; only the known ones are looked at.
         """
         step, ds, _ = self._last
-        rows = _Current(self._code, step, ds, *(self._nowhere,) * 3)
+        rows = Current(self._code, step, ds, *(self._nowhere,) * 3)
         known = inputs[:, None, inputs.shape[1] - len(self.spec.known) :] if self.spec.known else None
-        return self._ask(rows, self._past(), known)
+        return self._asking.ask(rows, self._past(), known)
 
     def go_on(self, asks: Asks, y: Floats, inputs: Floats) -> None:
         """Put the next row of every path in.

@@ -3,10 +3,9 @@
 A row has a step in its series: round((time − first time) / every), or, without a known interval, its count. With a
 tolerance it is the nearest tick of a clock that follows the rows (`steps`), so that a clock that jitters or drifts
 neither lets two rows share a step nor leaves a gap. A gap is a jump of the step; a missing value is NaN. With
-`gaps="fill"` something stands in for what is missing in a window (`missing`), so that a question is asked at every row
-from which a seasonal naive forecast could be made, however long ago the last target was; a question knows how long
-(`Asks.age`). An input that is missing is filled in when its row is read (`lost_inputs`); a question knows how far off
-the known inputs ahead may be for that (`Asks.doubt`). No window begins before its series; truths are never filled in.
+`gaps="fill"` something stands in for what is missing in a window (`asking`), so that a question is asked at every
+row from which a seasonal naive forecast could be made, however long ago the last target was. An input that is missing
+is filled in when its row is read (`lost_inputs`). No window begins before its series; truths are never filled in.
 Without a known interval, the times ahead of a row lie apart by the median of the last intervals of its series: one gap
 moves nothing. A row becomes *current* when it is read or, with known inputs, when the known values of its H next steps
 have been read: only then do its targets count, so that a forecast from an earlier row cannot have seen them. Memory is
@@ -24,7 +23,7 @@ asked at as they are. So pieces of a micro-batch between late rows are read one 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -33,40 +32,22 @@ from torch import Tensor
 
 from streamgp.base import Inputs, Json
 from streamgp.errors import UsageError
-from streamgp.transforms import each
-from streamgp.windows import calendar, steps
+from streamgp.windows import steps
 from streamgp.windows._future import GIVE, GIVE_FRAME, Newest, known_ahead, regressors
 from streamgp.windows._spec import Answers, Asks, History, WindowSpec
-from streamgp.windows.calendar import Bools, Floats, Ints
-from streamgp.windows.context import Filler
+from streamgp.windows.asking import Asking, Current, fading, first_whole, long
+from streamgp.windows.calendar import Bools, Ints
 from streamgp.windows.faults import Faults, Level, Stuck
 from streamgp.windows.last_known import LastKnown, Recent
 from streamgp.windows.lost_inputs import LostInputs
-from streamgp.windows.missing import bridged, complete, filled, finite
 from streamgp.windows.rows import BatchRows, Names, increasing, numbers, times
 from streamgp.windows.timeline import NEVER, PACE, Ring, Timeline
 from streamgp.windows.truths import TruthsApart
 
 __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
 
-NEAR, AGREE = 3, 0.1
-"""Known targets that must agree on a new level, within this share of its distance from the season before."""
 _LAST_KNOWN = ("at_phase", "latest")
 """Parts of the state."""
-FADES = 0.25
-"""Short seasons after which half of a departure from the season is left, where it is not known (`missing`)."""
-
-
-class _Current(NamedTuple):
-    """Rows that are looked back from: (N,) each; place is where they stand on the timeline, by is the position of the
-    row that made them current."""
-
-    code: Ints
-    step: Ints
-    ds: Ints
-    position: Ints
-    place: Ints
-    by: Ints
 
 
 class Windows:
@@ -96,24 +77,10 @@ class Windows:
         if spec.series is None:
             self._names.restore(["+".join(spec.targets)])
         outputs, channels = len(spec.targets), len(spec.columns)
-        self._targets, self._known = slice(0, outputs), slice(channels - len(spec.known), channels)
+        self._targets = slice(0, outputs)
         self._waits = spec.horizon if spec.known and spec.lags else 0
-        self._lags = np.arange(1 - spec.lags, 1)  # (L,) offsets, oldest first
-        self._ahead = np.arange(1, spec.horizon + 1)  # (H,)
-        self._season = _seasons_before(self._ahead, spec.season)  # (H,)
-        self._first = spec.lags - 1 + (spec.season if spec.season > 1 else 0)  # step of a series' first whole window
-        self._instead: Ints | None = None  # (H,) where a reference is looked for that is not there
-        if spec.context is not None:
-            short = spec.context.short
-            self._instead = self._season - short if short == spec.season else _seasons_before(self._ahead, short)
-        self._fades = FADES * (spec.seasons or (spec.season,))[0] if spec.season > 1 else np.inf  # rows
-        self._at_phase, self._latest = (LastKnown(season, outputs) for season in (spec.season, 1))
         self._any_order = spec.late == "use" and not spec.lags  # one row says nothing of another
-        self._back = max(spec.season, self._first)
-        context = self.shape.context
-        self._filler = None if context is None else Filler(context, spec.every_ns, spec.zone)
-        if context is not None:
-            self._back = max(self._back, context.back)
+        self._back = max(spec.season, first_whole(spec), 0 if self.shape.context is None else self.shape.context.back)
         if spec.lags and spec.time is not None and spec.every_ns is None:
             self._back = max(self._back, PACE)
         if spec.late == "use":  # no truth of an open question may come twice
@@ -129,7 +96,8 @@ class Windows:
         self._lost = None
         if inputs and spec.lags and spec.gaps == "fill":
             seasons = spec.seasons or ((spec.season,) if spec.season > 1 else ())
-            self._lost = LostInputs(inputs, seasons, self._back, self._waits, self._fades)
+            self._lost = LostInputs(inputs, seasons, self._back, self._waits, fading(spec))
+        self._asking = Asking(spec, self._back, self._lost)
         self._dead: list[tuple[Stuck, int]] = []  # and the step that must be current before its values are forgotten
 
     @property
@@ -186,8 +154,8 @@ class Windows:
         self._queue = self._queue[:, :0]
         nowhere = np.full(len(code), -1, np.int64)
         timeline = self._past()
-        current = _Current(code, step, ds, position, nowhere, position)
-        nothing = self._ask(_Current(*(part[:0] for part in current)), timeline)
+        current = Current(code, step, ds, position, nowhere, position)
+        nothing = self._asking.ask(Current(*(part[:0] for part in current)), timeline)
         return nothing, self._with_truths(current, self._answer(current, timeline))
 
     def ask_last(self, future: pa.Table | None = None, needed: int | None = None) -> Asks:
@@ -214,8 +182,8 @@ class Windows:
             assert future is not None
             code, when, inputs = regressors(spec, future, self._names)
             place, count = np.full(len(code), -1), self.rows + np.arange(len(code))
-            rows = _Current(code, step[code] + 1, when, count, place, count)
-            return self._ask(rows, self._past(), inputs[:, None])
+            rows = Current(code, step[code] + 1, when, count, place, count)
+            return self._asking.ask(rows, self._past(), inputs[:, None])
         known = None
         code = np.arange(len(step))
         if spec.known:
@@ -223,8 +191,12 @@ class Windows:
             known, named = known_ahead(spec, future, self._names, self.newest(), needed)
             code, known = code[named], known[named]
         place = np.full(len(code), -1, np.int64)
-        rows = _Current(code, step[code], ds[code], place + self.rows, place, place)
-        return self._ask(rows, self._past(), known, self._waiting())
+        rows = Current(code, step[code], ds[code], place + self.rows, place, place)
+        return self._asking.ask(rows, self._past(), known, self._waiting())
+
+    def shifted(self, asks: Asks, column: int, sign: float) -> Inputs:
+        """See `Asking.shifted`."""
+        return self._asking.shifted(asks, column, sign)
 
     def gather(self, parts: Iterable[Windows]) -> None:
         """Hold the rows of the windows of parts of the series, to ask at the newest; nothing is pushed after."""
@@ -235,8 +207,8 @@ class Windows:
             for name in ("step", "ds", "values"):
                 getattr(self._ring, name)[code] = getattr(part._ring, name)[: len(code)]
             self._last[:, code] = part._last[:, : len(code)]
-            self._at_phase.put(code, part._at_phase)
-            self._latest.put(code, part._latest)
+            self._asking.at_phase.put(code, part._asking.at_phase)
+            self._asking.latest.put(code, part._asking.latest)
             if self._lost is not None and part._lost is not None:
                 self._lost.put(code, part._lost)
 
@@ -275,7 +247,7 @@ class Windows:
         slots = ring.find(np.arange(count)[:, None], steps)
         flat = slots[slots >= 0]
         y = ring.values.reshape(-1, ring.channels)[flat, self._targets]
-        return History(_long(flat // ring.capacity), _long(ring.ds.reshape(-1)[flat]), torch.from_numpy(y))
+        return History(long(flat // ring.capacity), long(ring.ds.reshape(-1)[flat]), torch.from_numpy(y))
 
     def _push(self, read: BatchRows) -> tuple[Asks, Answers]:
         position = self.rows + np.arange(len(read.ds))
@@ -318,7 +290,7 @@ class Windows:
             return
         kept = kept[ring.step[code, kept].argsort()]
         known = Recent(np.full(len(kept), code), ring.step[code, kept], ring.values[code, kept, self._targets])
-        for last in (self._at_phase, self._latest):
+        for last in (self._asking.at_phase, self._asking.latest):
             last.forget(code, column, stuck.value)
             last.take(known)
 
@@ -337,7 +309,7 @@ class Windows:
         if not ((self._queue[0] == code) & (self._queue[1] == step)).any():
             self._take(Recent(*one, row[None, self._targets]))
 
-    def _go_on(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, _Current]:
+    def _go_on(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, Current]:
         """Read rows behind those before; also returns the rows that became current."""
         keep, step = self._steps(read)
         self.late += len(read.ds) - len(keep)
@@ -351,7 +323,7 @@ class Windows:
         answers = self._answer(current, timeline)
         known = Recent(current.code, current.step, answers.y.numpy())
         answers = self._with_truths(current, answers)
-        asks = self._ask(current, timeline, recent=known)
+        asks = self._asking.ask(current, timeline, recent=known)
         self._take(known)
         self._ring.write(code, step, ds, values)
         if self._lost is not None:
@@ -385,7 +357,7 @@ class Windows:
         asked = place[torch.searchsorted(whole.position[place], asked)].argsort()
         return Asks.cat(asks).rows(asked), whole
 
-    def _file(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, _Current]:
+    def _file(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, Current]:
         """Put late rows, one a series, in their places; the answers, and the rows that became current."""
         by = np.argsort(read.code)
         step = self._place(read.code[by], read.ds[by])
@@ -401,8 +373,8 @@ class Windows:
         rows = np.stack([code, step, ds, position])
         self._queue = np.concatenate([self._queue, rows[:, waits]], 1)
         code, step, ds, position = rows[:, ~waits]
-        current = _Current(code, step, ds, position, timeline.place[~waits], position)
-        nothing = self._ask(_Current(*(part[:0] for part in current)), timeline)
+        current = Current(code, step, ds, position, timeline.place[~waits], position)
+        nothing = self._asking.ask(Current(*(part[:0] for part in current)), timeline)
         answers = self._answer(current, timeline)
         self._take(Recent(code, step, answers.y.numpy()))
         answers = self._with_truths(current, answers)
@@ -414,8 +386,8 @@ class Windows:
     def _take(self, known: Recent) -> None:
         """From now on questions see the targets of these rows, however long ago they are."""
         if self.spec.lags and self.spec.gaps == "fill":
-            self._at_phase.take(known)
-            self._latest.take(known)
+            self._asking.at_phase.take(known)
+            self._asking.latest.take(known)
 
     def _waiting(self) -> Recent:
         """The rows that wait for known inputs: at the end of the stream they are known."""
@@ -508,12 +480,12 @@ class Windows:
             read.ds[order] = step
         return order[kept], step
 
-    def _become(self, timeline: Timeline, rows: Ints) -> _Current:
+    def _become(self, timeline: Timeline, rows: Ints) -> Current:
         """The rows that become current with `rows` (4, K), in the order of the row that makes them so."""
         if not self._waits:
             order = np.argsort(rows[3])
             code, step, ds, position = rows[:, order]
-            return _Current(code, step, ds, position, timeline.place[order], position)
+            return Current(code, step, ds, position, timeline.place[order], position)
         place = np.concatenate([timeline.places(self._queue[0], self._queue[1]), timeline.place])
         rows = np.concatenate([self._queue, rows], 1)
         maker = timeline.behind(rows[0], place, self._waits)  # (W + K,) the new row H steps on or more, or -1
@@ -523,240 +495,16 @@ class Windows:
         order = order[np.lexsort((rows[1, order], by[order]))]
         self._queue = rows[:, ~done]
         code, step, ds, position = rows[:, order]
-        return _Current(code, step, ds, position, place[order], by[order])
+        return Current(code, step, ds, position, place[order], by[order])
 
-    def _ask(
-        self, rows: _Current, timeline: Timeline, future: Floats | None = None, recent: Recent | None = None
-    ) -> Asks:
-        """The questions at `rows` whose windows are whole.
-
-        Args:
-            rows: that are asked at.
-            timeline: finds rows.
-            future: (N, H, ·) stands in for the rows ahead.
-            recent: rows whose targets are known beside those that were current before.
-        """
-        spec, outputs = self.spec, len(self.spec.targets)
-        when, whole = self._times(rows, timeline)
-        columns = self._look(timeline, rows, self._lags)
-        age = np.zeros((len(rows.code), outputs), np.int64)
-        past, ahead = [columns], []
-        if self.shape.seasonal:
-            before = self._look(timeline, rows, self._lags - spec.season, self._targets)
-            before = self._at_phases(before, rows, self._lags - spec.season, recent)
-            past.append(filled(before) if spec.gaps == "fill" else before)
-            ahead.append(self._references(rows, timeline, recent))
-        if spec.lags and spec.gaps == "fill":
-            age = self._age(columns, rows, recent)
-            past[0] = columns = self._filled(columns, past[1] if self.shape.seasonal else None, rows, timeline, recent)
-        given = future is not None
-        if not spec.lags:
-            own = np.zeros(1, np.int64)
-            ahead.append(self._look(timeline, rows, own, slice(outputs, None)) if future is None else future)
-        elif spec.known:
-            if future is None:  # the row's own values first, for what may be missing behind them
-                future = self._look(timeline, rows, np.append(0, self._ahead), self._known)
-                future = (filled(future) if spec.gaps == "fill" else future)[:, 1:]
-            ahead.append(future)
-        if spec.calendar:
-            ahead.append(calendar.values(when, spec.zone, spec.every_ns))
-        doubt, stale = self._doubt(rows, given)
-        x = _beside(past), _beside(ahead) if ahead else np.zeros((*when.shape, 0))
-        whole &= finite(x[1])
-        if spec.lags and spec.gaps == "fill":
-            whole &= rows.step >= self._first
-            whole &= np.isfinite(x[0][:, -1, :outputs]).all(1)
-            whole &= not self.shape.seasonal or np.isfinite(x[0][:, -1, -outputs:]).all(1)
-        elif spec.lags:
-            whole &= finite(x[0])
-        kept = slice(None) if whole.all() else whole
-        origin = rows.step - (0 if spec.lags else 1)
-        parts = (part[kept] for part in (rows.code, origin, rows.position, rows.ds, when, age))
-        series, origins, position, cutoff, ds, ages = (_long(part) for part in parts)
-        doubts, stales = (torch.from_numpy(part[kept]) for part in (doubt, stale))
-        inputs = Inputs(torch.from_numpy(x[0][kept]), torch.from_numpy(x[1][kept]))
-        if self._filler is not None:
-            left, near = _Current(*(part[kept] for part in rows)), columns[kept]
-
-            def look(off: Ints) -> Floats:
-                found, lag = self._look(timeline, left, off), off - self._lags[0]
-                inside = np.flatnonzero((off <= 0) & (lag >= 0))
-                found[:, inside] = near[:, lag[inside]]
-                back = np.flatnonzero(off <= 0)
-                found[:, back, :outputs] = self._at_phases(found[:, back, :outputs], left, off[back], recent)
-                return found
-
-            known = None if future is None else future[kept]
-            inputs = inputs._replace(context=torch.from_numpy(self._filler.fill(look, left.step, when[kept], known)))
-        blur = torch.zeros(len(series), self.shape.columns, dtype=torch.float64)
-        return Asks(series, origins, position, cutoff, ds, ages, doubts, blur, stales, inputs)
-
-    def shifted(self, asks: Asks, column: int, sign: float) -> Inputs:
-        """The windows as they would be if what stands in for a known input that was lost were wrong: by its standard
-        deviation at every step ahead, up (sign 1) or down (-1).
-
-        A forecast's variance from an input that is not known is the square of half the difference of both forecasts
-        (Julier & Uhlmann 1997, with two sigma points an input).
-
-        Args:
-            asks: N questions.
-            column: of the known inputs.
-            sign: 1 or -1.
-        """
-        past, future, context = asks.x
-        size = sign * asks.doubt[:, :, column]  # (N, H)
-        channel = column + (len(self.spec.targets) if self.shape.seasonal else 0)
-        future = future.clone()
-        future[:, :, channel] += size
-        if context is None or self._filler is None:
-            return Inputs(past, future, context)
-        count, known = len(size), np.zeros((*size.shape, len(self.spec.known)))
-        known[:, :, column] = size.numpy()
-
-        def nothing(off: Ints) -> Floats:
-            return np.zeros((count, len(off), self._ring.channels))
-
-        moved = torch.from_numpy(self._filler.move(nothing, known))
-        return Inputs(past, future, context + moved)
-
-    def _doubt(self, rows: _Current, given: bool) -> tuple[Floats, Bools]:
-        """(N, H, K) standard deviations of the known inputs ahead, 0 where they are known, and (N, H) whether one was
-        lost so long ago that its last value says little."""
-        spec = self.spec
-        horizon, known = spec.horizon, len(spec.known) if spec.lags else 0
-        found = None
-        if self._lost is not None and known and not given:
-            inputs = slice(self._lost.columns - known, None)
-            found = self._lost.doubt(rows.code, rows.step, rows.place, self._ahead, inputs)
-        if found is None:
-            return np.zeros((len(rows.code), horizon, known)), np.zeros((len(rows.code), horizon), bool)
-        old = found.age > (self._fades if np.isfinite(self._fades) else horizon)
-        return found.deviation, np.asarray(((found.deviation > 0) & old).any(2))
-
-    def _age(self, columns: Floats, rows: _Current, recent: Recent | None) -> Ints:
-        """(N, O) steps since the last known value of each target; columns: (N, L, C) of the lags, as they are known."""
-        there = ~np.isnan(columns[..., self._targets])
-        age = np.where(there.any(1), there[:, ::-1].argmax(1), -1)
-        long_ago = np.flatnonzero((age < 0).any(1))
-        if len(long_ago):
-            code, step = rows.code[long_ago], rows.step[long_ago]
-            _, last = self._latest.find(code, step, step, recent)
-            since = step[:, None] - np.maximum(last, -1)
-            age[long_ago] = np.where(age[long_ago] < 0, since, age[long_ago])
-        return np.asarray(age)
-
-    def _filled(
-        self, columns: Floats, before: Floats | None, rows: _Current, timeline: Timeline, recent: Recent | None
-    ) -> Floats:
-        """(N, L, C) the lags, with what stands in for what is missing; before: (N, L, O) the targets a season before
-        each, with what stands in for those."""
-        if complete(columns):
-            return columns
-        outputs = len(self.spec.targets)
-        found = np.concatenate([columns[..., :outputs], filled(columns[..., outputs:])], 2)
-        some = np.flatnonzero(np.isnan(found[..., :outputs]).any((1, 2)))
-        if not len(some):
-            return found
-        own = found[some, :, :outputs]
-        instead: Floats = bridged(own)
-        nothing = np.isnan(own).all(1, keepdims=True)
-        last, _ = self._latest.find(rows.code[some], rows.step[some], rows.step[some], recent)
-        instead = np.where(nothing, self._learned(last)[:, None], instead)
-        if before is not None:
-            usual = before[some]
-            seasonal = usual + bridged(own - usual, self._fades)
-            moved = self._moved(_Current(*(part[some] for part in rows)), timeline, recent)
-            elsewhere = np.isnan(usual).any(1, keepdims=True) | moved
-            instead = np.where(elsewhere, instead, seasonal)
-        found[some, :, :outputs] = np.where(np.isnan(own), instead, own)
-        return found
-
-    def _moved(self, rows: _Current, timeline: Timeline, recent: Recent | None) -> Bools:
-        """(N, 1, O) whether the last three known targets agree on a level far from the season before them: farther than
-        the values of as many rows as a window has are wide. Then no season says what comes, but the last value.
-
-        Fewer lags than a short season do not show how wide that is.
-        """
-        spec, targets = self.spec, len(self.spec.targets)
-        found = np.zeros((len(rows.code), 1, targets), bool)
-        if spec.season < NEAR or spec.lags < (spec.seasons or (spec.season,))[0]:
-            return found
-        _, last = self._latest.find(rows.code, rows.step, rows.step, recent)  # (N, O)
-        for output in range(targets):
-            since = rows.step - last[:, output]
-            near = np.flatnonzero(since + spec.season + spec.lags <= self._back)  # the season before is still kept
-            code, step, seen = rows.code[near], last[near, output], rows.step[near]
-            place = np.where(rows.place[near] >= 0, rows.place[near] - since[near], -1)
-            before = timeline.look(code, step, place, self._lags - spec.season, self._targets)[..., output]  # (n, L)
-            newest = np.full((NEAR, len(near)), np.nan)
-            for back in range(NEAR):
-                value, where = self._at_phase.find(code, np.maximum(step - back, 0), seen, recent)
-                newest[back] = np.where(where[:, output] == step - back, value[:, output], np.nan)
-            known = np.flatnonzero(np.isfinite(before).any(1) & np.isfinite(newest).all(0))
-            low, high = np.nanmin(before[known], 1), np.nanmax(before[known], 1)
-            now = np.median(newest[:, known], 0)
-            away = np.maximum(low - now, now - high)
-            agree = np.abs(newest[:, known] - now).max(0) <= AGREE * away
-            found[near[known], 0, output] = (away > high - low) & agree
-        return found
-
-    def _at_phases(self, found: Floats, rows: _Current, off: Ints, recent: Recent | None) -> Floats:
-        """(N, J, O) targets at these offsets; with gaps="fill", one that is missing as the last known at its phase of
-        the season. Before the first row of its series it stays missing."""
-        if self.spec.gaps == "reset" or complete(found):
-            return found
-        step = rows.step[:, None] + off
-        row, at = np.nonzero(np.isnan(found).any(2) & (step >= 0))
-        last, _ = self._at_phase.find(rows.code[row], step[row, at], rows.step[row], recent)
-        found = found.copy()
-        found[row, at] = np.where(np.isnan(found[row, at]), self._learned(last), found[row, at])
-        return found
-
-    def _references(self, rows: _Current, timeline: Timeline, recent: Recent | None) -> Floats:
-        """(N, H, O) the targets one season before each step ahead; with gaps="fill", where one is missing, that of the
-        short season, or the last known one at its phase, and else the reference of the step before."""
-        if self.spec.gaps == "reset":
-            return self._look(timeline, rows, self._season, self._targets)
-        off = np.append(-self.spec.season, self._season)
-        found = self._look(timeline, rows, off, self._targets)
-        missing = np.isnan(found[:, 1:])
-        if self._instead is not None and missing.any():
-            instead = self._look(timeline, rows, self._instead, self._targets)
-            found[:, 1:] = np.where(missing, instead, found[:, 1:])
-        return filled(self._at_phases(found, rows, off, recent))[:, 1:]
-
-    def _learned(self, y: Floats) -> Floats:
-        """(..., O) targets as models learn them."""
-        return each(self.spec.transforms, "forward", y) if self.spec.transforms else y
-
-    def _look(self, timeline: Timeline, rows: _Current, off: Ints, channels: slice = slice(None)) -> Floats:
-        """Columns at these offsets, (N, J, C), targets as models learn them; from the first column on, or no target."""
-        found, outputs = timeline.look(rows.code, rows.step, rows.place, off, channels), len(self.spec.targets)
-        if self.spec.transforms and (channels.start or 0) < outputs:
-            found[..., :outputs] = self._learned(found[..., :outputs])
-        return found
-
-    def _times(self, rows: _Current, timeline: Timeline) -> tuple[Ints, Bools]:
-        """The H times ahead of each row, (N, H), and whether they are known: without a declared interval a series
-        must have had two rows."""
-        spec, known = self.spec, np.ones(len(rows.ds), bool)
-        if not spec.lags:
-            return rows.ds[:, None], known
-        if spec.time is None:
-            return rows.ds[:, None] + self._ahead, known
-        if spec.every_ns is not None:
-            return calendar.ahead(rows.ds, self._ahead, spec.every_ns, spec.zone), known
-        every = timeline.interval(rows.code, rows.step, rows.place)
-        return calendar.ahead(rows.ds, self._ahead, every, spec.zone), every > 0
-
-    def _answer(self, rows: _Current, timeline: Timeline) -> Answers:
+    def _answer(self, rows: Current, timeline: Timeline) -> Answers:
         off = np.array([0, -self.spec.season])
         y = timeline.look(rows.code, rows.step, rows.place, off, self._targets)  # (N, 2, O)
-        series, step, position, ds = (_long(part) for part in (rows.code, rows.step, rows.position, rows.ds))
+        series, step, position, ds = (long(part) for part in (rows.code, rows.step, rows.position, rows.ds))
         now, before = (torch.from_numpy(y[:, at].copy()) for at in (0, 1))
         return Answers(series, step, position, ds, now, before, torch.zeros(len(series), dtype=torch.bool))
 
-    def _with_truths(self, rows: _Current, answers: Answers) -> Answers:
+    def _with_truths(self, rows: Current, answers: Answers) -> Answers:
         """With spikes, which the values that windows look back on are without."""
         return answers._replace(y=self._apart.put(rows.code, rows.step, answers.y))
 
@@ -771,7 +519,7 @@ class Windows:
         arrays |= {"last": self._last[:, :count], "queue": self._queue}
         tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
         for name in _LAST_KNOWN:
-            own: LastKnown = getattr(self, f"_{name}")
+            own: LastKnown = getattr(self._asking, name)
             tensors |= {f"{name}.{part}": tensor for part, tensor in own.state(count).items()}
         if self._lost is not None:
             tensors |= {f"lost.{part}": tensor for part, tensor in self._lost.state(count).items()}
@@ -799,7 +547,7 @@ class Windows:
         ring.series = len(ring.step)
         self._last, self._queue = tensors["last"].numpy().copy(), tensors["queue"].numpy().copy()
         for name in _LAST_KNOWN:
-            getattr(self, f"_{name}").restore({part: tensors[f"{name}.{part}"] for part in ("step", "value")})
+            getattr(self._asking, name).restore({part: tensors[f"{name}.{part}"] for part in ("step", "value")})
         if self._lost is not None:
             lost = {name.removeprefix("lost."): part for name, part in tensors.items() if name.startswith("lost.")}
             self._lost.restore(lost, ring.capacity)
@@ -807,17 +555,3 @@ class Windows:
         dead = cast("list[tuple[int, int, int, float, int]]", rest["dead"])
         self._dead = [(Stuck(row, code, column, value), step) for row, code, column, value, step in dead]
         self._apart.restore(rest["apart"])
-
-
-def _seasons_before(ahead: Ints, season: int) -> Ints:
-    """Offsets of the steps ahead, the fewest whole seasons before them that lead to the row or behind it."""
-    return np.asarray(ahead - -(-ahead // season) * season)
-
-
-def _beside(parts: list[Floats]) -> Floats:
-    """(N, J, C) of several of them, their channels side by side."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, 2)
-
-
-def _long(array: Ints) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array, np.int64))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -104,11 +104,6 @@ class Melted(Wrapped):
         self._value = value
         self._typed(kinds)
 
-    def read(self, after: Offset) -> Iterator[Chunk]:
-        """The wide source's chunks, melted: the position behind one is that of the wide source."""
-        for rows, behind in self.inner.read(after):
-            yield Chunk(self._melted(rows), behind)
-
     def torn(self, after: Offset) -> Chunk | None:
         """No last line is repaired here."""
         return None
@@ -116,7 +111,7 @@ class Melted(Wrapped):
     def _typed(self, kinds: dict[str, pa.DataType]) -> None:
         self.schema = with_bookkeeping({**kinds, self.series: pa.string(), VALUE: self._value})
 
-    def _melted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         rows = self._faulty(rows)
         bad = rows.column(FAULT).is_valid().to_numpy(zero_copy_only=False)
         width = len(self._wide)

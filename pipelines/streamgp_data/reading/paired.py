@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, UsageError
 from streamgp_data.instants import MISSING, compact_form, numbers_in, text_times
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, with_bookkeeping
@@ -85,16 +83,6 @@ class Paired(Wrapped):
         raw = {name: own.field(name).type for name in self._parts}
         self.inner.expect(pa.schema([pa.field(name, (raw | kinds)[name]) for name in self.inner.names]))
         self._typed(kinds)
-
-    def read(self, after: Offset) -> Iterator[Chunk]:
-        """The chunks of the source of both, with one column of times."""
-        for rows, behind in self.inner.read(after):
-            yield Chunk(self._batch(rows), behind)
-
-    def torn(self, after: Offset) -> Chunk | None:
-        """As that of the source of both."""
-        found = self.inner.torn(after)
-        return None if found is None else Chunk(self._batch(found.rows), found.after)
 
     def _typed(self, kinds: dict[str, pa.DataType]) -> None:
         self.schema = with_bookkeeping({name: kinds.get(name, pa.string()) for name in self.names})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pyarrow as pa
 
-from streamgp.base import Chunk, Offset
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, with_bookkeeping
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.wrapped import Wrapped
@@ -38,16 +37,6 @@ class SomeColumns(Wrapped):
             fields.append(given[name].with_name(name) if name in given else pa.field(name, own))
         self.inner.expect(pa.schema(fields))
         self._typed({name: schema.field(name).type for name in self.names})
-
-    def read(self, after: Offset) -> Iterator[Chunk]:
-        """The chunks of the source of all columns, without the others."""
-        for rows, behind in self.inner.read(after):
-            yield Chunk(self._batch(rows), behind)
-
-    def torn(self, after: Offset) -> Chunk | None:
-        """As that of the source of all columns."""
-        found = self.inner.torn(after)
-        return None if found is None else Chunk(self._batch(found.rows), found.after)
 
     def _typed(self, kinds: dict[str, pa.DataType]) -> None:
         self.schema = with_bookkeeping(kinds)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+
+from streamgp.base import Chunk, Offset
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.records import Stopped
 
 
-class Wrapped:
+class Wrapped(ABC):
     """A FileSource over another one: what it has not itself is that of the other.
 
     Attributes:
@@ -16,6 +21,20 @@ class Wrapped:
     """
 
     inner: FileSource
+
+    @abstractmethod
+    def _batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the other source, as they are here."""
+
+    def read(self, after: Offset) -> Iterator[Chunk]:
+        """The chunks of the other source; the position behind one is that of the other."""
+        for rows, behind in self.inner.read(after):
+            yield Chunk(self._batch(rows), behind)
+
+    def torn(self, after: Offset) -> Chunk | None:
+        """As that of the other source."""
+        found = self.inner.torn(after)
+        return None if found is None else Chunk(self._batch(found.rows), found.after)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

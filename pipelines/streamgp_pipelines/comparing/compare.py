@@ -6,6 +6,7 @@ import platform
 import re
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
@@ -32,7 +33,7 @@ from streamgp_pipelines.learning.checkpointing import set_aside
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.survey import surveyed, with_shown
 from streamgp_pipelines.learning.warmup import warmup_rows
-from streamgp_pipelines.stages import staged
+from streamgp_pipelines.stages import finishing, staged
 from streamgp_pipelines.tasks import Cluster, tasks_of
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.train import Draw, train
@@ -131,8 +132,7 @@ def _compare(
     config.directory.mkdir(parents=True, exist_ok=True)
     name = "compare " + title("+".join(plan.runs), plan.targets, config.horizon)
     whole = tracker(config.directory, name)
-    status = "FAILED"
-    try:
+    with finishing(whole), closing(tasks):
         whole.params({"models": list(plan.runs), "against": plan.against, "horizon": config.horizon})
         cells = {name: (run, plan.peers.get(name)) for name, run in plan.runs.items()}
         below = _below(tracker, whole.run_id)
@@ -148,13 +148,6 @@ def _compare(
             picture(made, made.files["picture"])
         _track(whole, made)
         progress(Progress("scores", 1, 1))
-        status = "FINISHED"
-    except KeyboardInterrupt:
-        status = "KILLED"
-        raise
-    finally:
-        tasks.close()
-        whole.finish(status)
     return made
 
 

@@ -34,6 +34,7 @@ from streamgp_pipelines.learning.shard import Since, Workers, here
 from streamgp_pipelines.learning.survey import is_undecided
 from streamgp_pipelines.live.beside import Beside, taking
 from streamgp_pipelines.patience import Patience
+from streamgp_pipelines.stages import finishing
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.batch import BatchRun, SharedRows, check_samples, check_shares
@@ -104,21 +105,15 @@ def train(
         session, sums = _open(config, cluster, sharing, say, health, intake)
         spec = session.learner.windows.spec
         run = tracker(config.checkpoint, title(session.config.model, spec.targets, spec.horizon))
-        status = "FAILED"
-        try:
-            _describe(session, run)
-            found = _train(session, run, progress, draw, sums, intake, health, say)
-            status = "FINISHED"
-        except KeyboardInterrupt:
-            status = "KILLED"
-            raise
-        finally:
-            session.learner.close()
-            if sums is not None:
-                sums.close()
-            learned(session.learned)
-            run.finish(status)
-    return found
+        with finishing(run):
+            try:
+                _describe(session, run)
+                return _train(session, run, progress, draw, sums, intake, health, say)
+            finally:
+                session.learner.close()
+                if sums is not None:
+                    sums.close()
+                learned(session.learned)
 
 
 def _check_places(config: TrainConfig) -> None:

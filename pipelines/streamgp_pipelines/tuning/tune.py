@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,7 @@ from streamgp_pipelines.learning.session import Columns
 from streamgp_pipelines.learning.survey import surveyed
 from streamgp_pipelines.learning.whole import advice, check_columns
 from streamgp_pipelines.numbers import number
+from streamgp_pipelines.stages import finishing
 from streamgp_pipelines.tasks import Cluster, Report, Tasks, tasks_of
 from streamgp_pipelines.tuning.methods import METHODS, AutoOptions, find, read_options
 from streamgp_pipelines.tuning.report import readable, train_line
@@ -262,17 +264,8 @@ def tune(
         torch.set_num_threads(1)  # as the workers have
     with tempfile.TemporaryDirectory() as folder:
         run = tracker(Path(folder), f"tune {config.method} {Path(config.table).name}")
-        status = "FAILED"
-        try:
-            found = _tune(tuning, run, progress, tasks)
-            status = "FINISHED"
-        except KeyboardInterrupt:
-            status = "KILLED"
-            raise
-        finally:
-            tasks.close()
-            run.finish(status)
-    return found
+        with finishing(run), closing(tasks):
+            return _tune(tuning, run, progress, tasks)
 
 
 def _start(attempt: Callable[[Tensor], Attempt], parts: str, name: str, start: Tensor, report: Report) -> Attempt:

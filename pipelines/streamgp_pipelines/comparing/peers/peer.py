@@ -25,6 +25,7 @@ from streamgp_pipelines.learning.pairs import select
 from streamgp_pipelines.learning.predictions import Predictions, frame
 from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.session import Session, open_session
+from streamgp_pipelines.stages import finishing
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.online import OnlineRun
 from streamgp_pipelines.training.summary import overall_metrics, summary
@@ -166,8 +167,7 @@ def run_peer(
         named["config"] = opened.config.model_copy(update={"model": name})
         session = _Run(**{part.name: getattr(opened, part.name) for part in fields(opened) if part.init} | named)
         tracked = tracker(config.checkpoint, title(name, shape.targets, shape.horizon))
-        status = "FAILED"
-        try:
+        with finishing(tracked):
             tracked.params({"model": name, **{f"set.{key}": value for key, value in options.model_dump().items()}})
             predictions = Predictions(config.checkpoint, session.naming, shape)
             predictions.resume(0)
@@ -180,10 +180,4 @@ def run_peer(
             found = summary(session, ahead, tracked.run_id)
             tracked.metrics(overall_metrics(found), ahead.rows)
             tracked.flush()
-            status = "FINISHED"
-        except KeyboardInterrupt:
-            status = "KILLED"
-            raise
-        finally:
-            tracked.finish(status)
     return found

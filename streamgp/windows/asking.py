@@ -1,0 +1,322 @@
+"""What is asked at a row: its window, the times ahead, and how far it may be off.
+
+Where something is missing in a window, with `gaps="fill"` something stands in for it (`missing`): the last known value
+at its phase of the season, or the newest one, or what the season and the rows beside it say. A question knows how long
+ago its targets were known (`Asks.age`), and how far off the known inputs ahead may be for that (`Asks.doubt`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from streamgp.base import Inputs
+from streamgp.transforms import each
+from streamgp.windows import calendar
+from streamgp.windows._spec import Asks, WindowSpec
+from streamgp.windows.calendar import Bools, Floats, Ints
+from streamgp.windows.context import Filler
+from streamgp.windows.last_known import LastKnown, Recent
+from streamgp.windows.lost_inputs import LostInputs
+from streamgp.windows.missing import bridged, complete, filled, finite
+from streamgp.windows.timeline import Timeline
+
+NEAR, AGREE = 3, 0.1
+"""Known targets that must agree on a new level, within this share of its distance from the season before."""
+FADES = 0.25
+"""Short seasons after which half of a departure from the season is left, where it is not known (`missing`)."""
+
+
+class Current(NamedTuple):
+    """Rows that are looked back from: (N,) each; place is where they stand on the timeline, by is the position of the
+    row that made them current."""
+
+    code: Ints
+    step: Ints
+    ds: Ints
+    position: Ints
+    place: Ints
+    by: Ints
+
+
+class Asking:
+    """Makes questions of the rows that are kept.
+
+    Args:
+        spec: what windows are made of.
+        back: steps behind a row that are kept.
+        lost: of the inputs; None where they are not filled in.
+
+    Attributes:
+        at_phase: the last known targets of each series at each phase of the season.
+        latest: the last known targets of each series.
+    """
+
+    def __init__(self, spec: WindowSpec, back: int, lost: LostInputs | None) -> None:
+        self.spec, self.shape = spec, spec.shape
+        outputs, self._channels = len(spec.targets), len(spec.columns)
+        self.at_phase, self.latest = (LastKnown(season, outputs) for season in (spec.season, 1))
+        self._back, self._lost = back, lost
+        self._targets, self._known = slice(0, outputs), slice(self._channels - len(spec.known), self._channels)
+        self._lags = np.arange(1 - spec.lags, 1)  # (L,) offsets, oldest first
+        self._ahead = np.arange(1, spec.horizon + 1)  # (H,)
+        self._season = _seasons_before(self._ahead, spec.season)  # (H,)
+        self._first, self._fades = first_whole(spec), fading(spec)
+        self._instead: Ints | None = None  # (H,) where a reference is looked for that is not there
+        if spec.context is not None:
+            short = spec.context.short
+            self._instead = self._season - short if short == spec.season else _seasons_before(self._ahead, short)
+        context = self.shape.context
+        self._filler = None if context is None else Filler(context, spec.every_ns, spec.zone)
+
+    def ask(
+        self, rows: Current, timeline: Timeline, future: Floats | None = None, recent: Recent | None = None
+    ) -> Asks:
+        """The questions at `rows` whose windows are whole.
+
+        Args:
+            rows: that are asked at.
+            timeline: finds rows.
+            future: (N, H, ·) stands in for the rows ahead.
+            recent: rows whose targets are known beside those that were current before.
+        """
+        spec, outputs = self.spec, len(self.spec.targets)
+        when, whole = self._times(rows, timeline)
+        columns = self._look(timeline, rows, self._lags)
+        age = np.zeros((len(rows.code), outputs), np.int64)
+        past, ahead = [columns], []
+        if self.shape.seasonal:
+            before = self._look(timeline, rows, self._lags - spec.season, self._targets)
+            before = self._at_phases(before, rows, self._lags - spec.season, recent)
+            past.append(filled(before) if spec.gaps == "fill" else before)
+            ahead.append(self._references(rows, timeline, recent))
+        if spec.lags and spec.gaps == "fill":
+            age = self._age(columns, rows, recent)
+            past[0] = columns = self._filled(columns, past[1] if self.shape.seasonal else None, rows, timeline, recent)
+        given = future is not None
+        if not spec.lags:
+            own = np.zeros(1, np.int64)
+            ahead.append(self._look(timeline, rows, own, slice(outputs, None)) if future is None else future)
+        elif spec.known:
+            if future is None:  # the row's own values first, for what may be missing behind them
+                future = self._look(timeline, rows, np.append(0, self._ahead), self._known)
+                future = (filled(future) if spec.gaps == "fill" else future)[:, 1:]
+            ahead.append(future)
+        if spec.calendar:
+            ahead.append(calendar.values(when, spec.zone, spec.every_ns))
+        doubt, stale = self._doubt(rows, given)
+        x = _beside(past), _beside(ahead) if ahead else np.zeros((*when.shape, 0))
+        whole &= finite(x[1])
+        if spec.lags and spec.gaps == "fill":
+            whole &= rows.step >= self._first
+            whole &= np.isfinite(x[0][:, -1, :outputs]).all(1)
+            whole &= not self.shape.seasonal or np.isfinite(x[0][:, -1, -outputs:]).all(1)
+        elif spec.lags:
+            whole &= finite(x[0])
+        kept = slice(None) if whole.all() else whole
+        origin = rows.step - (0 if spec.lags else 1)
+        parts = (part[kept] for part in (rows.code, origin, rows.position, rows.ds, when, age))
+        series, origins, position, cutoff, ds, ages = (long(part) for part in parts)
+        doubts, stales = (torch.from_numpy(part[kept]) for part in (doubt, stale))
+        inputs = Inputs(torch.from_numpy(x[0][kept]), torch.from_numpy(x[1][kept]))
+        if self._filler is not None:
+            left, near = Current(*(part[kept] for part in rows)), columns[kept]
+
+            def look(off: Ints) -> Floats:
+                found, lag = self._look(timeline, left, off), off - self._lags[0]
+                inside = np.flatnonzero((off <= 0) & (lag >= 0))
+                found[:, inside] = near[:, lag[inside]]
+                back = np.flatnonzero(off <= 0)
+                found[:, back, :outputs] = self._at_phases(found[:, back, :outputs], left, off[back], recent)
+                return found
+
+            known = None if future is None else future[kept]
+            inputs = inputs._replace(context=torch.from_numpy(self._filler.fill(look, left.step, when[kept], known)))
+        blur = torch.zeros(len(series), self.shape.columns, dtype=torch.float64)
+        return Asks(series, origins, position, cutoff, ds, ages, doubts, blur, stales, inputs)
+
+    def shifted(self, asks: Asks, column: int, sign: float) -> Inputs:
+        """The windows as they would be if what stands in for a known input that was lost were wrong: by its standard
+        deviation at every step ahead, up (sign 1) or down (-1).
+
+        A forecast's variance from an input that is not known is the square of half the difference of both forecasts
+        (Julier & Uhlmann 1997, with two sigma points an input).
+
+        Args:
+            asks: N questions.
+            column: of the known inputs.
+            sign: 1 or -1.
+        """
+        past, future, context = asks.x
+        size = sign * asks.doubt[:, :, column]  # (N, H)
+        channel = column + (len(self.spec.targets) if self.shape.seasonal else 0)
+        future = future.clone()
+        future[:, :, channel] += size
+        if context is None or self._filler is None:
+            return Inputs(past, future, context)
+        count, known = len(size), np.zeros((*size.shape, len(self.spec.known)))
+        known[:, :, column] = size.numpy()
+
+        def nothing(off: Ints) -> Floats:
+            return np.zeros((count, len(off), self._channels))
+
+        moved = torch.from_numpy(self._filler.move(nothing, known))
+        return Inputs(past, future, context + moved)
+
+    def _doubt(self, rows: Current, given: bool) -> tuple[Floats, Bools]:
+        """(N, H, K) standard deviations of the known inputs ahead, 0 where they are known, and (N, H) whether one was
+        lost so long ago that its last value says little."""
+        spec = self.spec
+        horizon, known = spec.horizon, len(spec.known) if spec.lags else 0
+        found = None
+        if self._lost is not None and known and not given:
+            inputs = slice(self._lost.columns - known, None)
+            found = self._lost.doubt(rows.code, rows.step, rows.place, self._ahead, inputs)
+        if found is None:
+            return np.zeros((len(rows.code), horizon, known)), np.zeros((len(rows.code), horizon), bool)
+        old = found.age > (self._fades if np.isfinite(self._fades) else horizon)
+        return found.deviation, np.asarray(((found.deviation > 0) & old).any(2))
+
+    def _age(self, columns: Floats, rows: Current, recent: Recent | None) -> Ints:
+        """(N, O) steps since the last known value of each target; columns: (N, L, C) of the lags, as they are known."""
+        there = ~np.isnan(columns[..., self._targets])
+        age = np.where(there.any(1), there[:, ::-1].argmax(1), -1)
+        long_ago = np.flatnonzero((age < 0).any(1))
+        if len(long_ago):
+            code, step = rows.code[long_ago], rows.step[long_ago]
+            _, last = self.latest.find(code, step, step, recent)
+            since = step[:, None] - np.maximum(last, -1)
+            age[long_ago] = np.where(age[long_ago] < 0, since, age[long_ago])
+        return np.asarray(age)
+
+    def _filled(
+        self, columns: Floats, before: Floats | None, rows: Current, timeline: Timeline, recent: Recent | None
+    ) -> Floats:
+        """(N, L, C) the lags, with what stands in for what is missing; before: (N, L, O) the targets a season before
+        each, with what stands in for those."""
+        if complete(columns):
+            return columns
+        outputs = len(self.spec.targets)
+        found = np.concatenate([columns[..., :outputs], filled(columns[..., outputs:])], 2)
+        some = np.flatnonzero(np.isnan(found[..., :outputs]).any((1, 2)))
+        if not len(some):
+            return found
+        own = found[some, :, :outputs]
+        instead: Floats = bridged(own)
+        nothing = np.isnan(own).all(1, keepdims=True)
+        last, _ = self.latest.find(rows.code[some], rows.step[some], rows.step[some], recent)
+        instead = np.where(nothing, self._learned(last)[:, None], instead)
+        if before is not None:
+            usual = before[some]
+            seasonal = usual + bridged(own - usual, self._fades)
+            moved = self._moved(Current(*(part[some] for part in rows)), timeline, recent)
+            elsewhere = np.isnan(usual).any(1, keepdims=True) | moved
+            instead = np.where(elsewhere, instead, seasonal)
+        found[some, :, :outputs] = np.where(np.isnan(own), instead, own)
+        return found
+
+    def _moved(self, rows: Current, timeline: Timeline, recent: Recent | None) -> Bools:
+        """(N, 1, O) whether the last three known targets agree on a level far from the season before them: farther than
+        the values of as many rows as a window has are wide. Then no season says what comes, but the last value.
+
+        Fewer lags than a short season do not show how wide that is.
+        """
+        spec, targets = self.spec, len(self.spec.targets)
+        found = np.zeros((len(rows.code), 1, targets), bool)
+        if spec.season < NEAR or spec.lags < (spec.seasons or (spec.season,))[0]:
+            return found
+        _, last = self.latest.find(rows.code, rows.step, rows.step, recent)  # (N, O)
+        for output in range(targets):
+            since = rows.step - last[:, output]
+            near = np.flatnonzero(since + spec.season + spec.lags <= self._back)  # the season before is still kept
+            code, step, seen = rows.code[near], last[near, output], rows.step[near]
+            place = np.where(rows.place[near] >= 0, rows.place[near] - since[near], -1)
+            before = timeline.look(code, step, place, self._lags - spec.season, self._targets)[..., output]  # (n, L)
+            newest = np.full((NEAR, len(near)), np.nan)
+            for back in range(NEAR):
+                value, where = self.at_phase.find(code, np.maximum(step - back, 0), seen, recent)
+                newest[back] = np.where(where[:, output] == step - back, value[:, output], np.nan)
+            known = np.flatnonzero(np.isfinite(before).any(1) & np.isfinite(newest).all(0))
+            low, high = np.nanmin(before[known], 1), np.nanmax(before[known], 1)
+            now = np.median(newest[:, known], 0)
+            away = np.maximum(low - now, now - high)
+            agree = np.abs(newest[:, known] - now).max(0) <= AGREE * away
+            found[near[known], 0, output] = (away > high - low) & agree
+        return found
+
+    def _at_phases(self, found: Floats, rows: Current, off: Ints, recent: Recent | None) -> Floats:
+        """(N, J, O) targets at these offsets; with gaps="fill", one that is missing as the last known at its phase of
+        the season. Before the first row of its series it stays missing."""
+        if self.spec.gaps == "reset" or complete(found):
+            return found
+        step = rows.step[:, None] + off
+        row, at = np.nonzero(np.isnan(found).any(2) & (step >= 0))
+        last, _ = self.at_phase.find(rows.code[row], step[row, at], rows.step[row], recent)
+        found = found.copy()
+        found[row, at] = np.where(np.isnan(found[row, at]), self._learned(last), found[row, at])
+        return found
+
+    def _references(self, rows: Current, timeline: Timeline, recent: Recent | None) -> Floats:
+        """(N, H, O) the targets one season before each step ahead; with gaps="fill", where one is missing, that of the
+        short season, or the last known one at its phase, and else the reference of the step before."""
+        if self.spec.gaps == "reset":
+            return self._look(timeline, rows, self._season, self._targets)
+        off = np.append(-self.spec.season, self._season)
+        found = self._look(timeline, rows, off, self._targets)
+        missing = np.isnan(found[:, 1:])
+        if self._instead is not None and missing.any():
+            instead = self._look(timeline, rows, self._instead, self._targets)
+            found[:, 1:] = np.where(missing, instead, found[:, 1:])
+        return filled(self._at_phases(found, rows, off, recent))[:, 1:]
+
+    def _learned(self, y: Floats) -> Floats:
+        """(..., O) targets as models learn them."""
+        return each(self.spec.transforms, "forward", y) if self.spec.transforms else y
+
+    def _look(self, timeline: Timeline, rows: Current, off: Ints, channels: slice = slice(None)) -> Floats:
+        """Columns at these offsets, (N, J, C), targets as models learn them; from the first column on, or no target."""
+        found, outputs = timeline.look(rows.code, rows.step, rows.place, off, channels), len(self.spec.targets)
+        if self.spec.transforms and (channels.start or 0) < outputs:
+            found[..., :outputs] = self._learned(found[..., :outputs])
+        return found
+
+    def _times(self, rows: Current, timeline: Timeline) -> tuple[Ints, Bools]:
+        """The H times ahead of each row, (N, H), and whether they are known: without a declared interval a series
+        must have had two rows."""
+        spec, known = self.spec, np.ones(len(rows.ds), bool)
+        if not spec.lags:
+            return rows.ds[:, None], known
+        if spec.time is None:
+            return rows.ds[:, None] + self._ahead, known
+        if spec.every_ns is not None:
+            return calendar.ahead(rows.ds, self._ahead, spec.every_ns, spec.zone), known
+        every = timeline.interval(rows.code, rows.step, rows.place)
+        return calendar.ahead(rows.ds, self._ahead, every, spec.zone), every > 0
+
+
+def first_whole(spec: WindowSpec) -> int:
+    """Step of a series' first whole window."""
+    return spec.lags - 1 + (spec.season if spec.season > 1 else 0)
+
+
+def fading(spec: WindowSpec) -> float:
+    """Rows after which half of a departure from the season is left, where it is not known."""
+    return FADES * (spec.seasons or (spec.season,))[0] if spec.season > 1 else np.inf
+
+
+def _seasons_before(ahead: Ints, season: int) -> Ints:
+    """Offsets of the steps ahead, the fewest whole seasons before them that lead to the row or behind it."""
+    return np.asarray(ahead - -(-ahead // season) * season)
+
+
+def _beside(parts: list[Floats]) -> Floats:
+    """(N, J, C) of several of them, their channels side by side."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, 2)
+
+
+def long(array: Ints) -> Tensor:
+    """As a tensor."""
+    return torch.from_numpy(np.ascontiguousarray(array, np.int64))
