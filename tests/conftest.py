@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.forks import Fork
 from tests.needs import absent, expected
 
 gc.set_threshold(50_000, 20, 50)  # as in a command: a search through all that torch and MLflow import takes a second
@@ -111,6 +112,15 @@ def no_waiting(request: pytest.FixtureRequest) -> Iterator[None]:
         os.fsync = lambda _: None
     yield
     os.fsync = whole
+
+
+@pytest.fixture
+def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what files hold: recordings are read in a fork, workbooks in this process, not in a new one."""
+    from streamgp_data.reading.workbook import sheets_of
+
+    monkeypatch.setattr("streamgp_data.recordings.apart.started", Fork)
+    monkeypatch.setattr("streamgp_data.sources.excel.read_sheets", sheets_of)
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,8 @@ from streamgp_pipelines.ingestion.look import describe_file
 from tests.pipelines.ingesting import quarantine, rows, take, write
 from tests.words import names
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 LONDON = ZoneInfo("Europe/London")
 
 
