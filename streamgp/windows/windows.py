@@ -302,7 +302,7 @@ class Windows:
             answers.append(found[1])
             self._dead += [(one, int(self._last[0, one.code])) for one in dead if start <= one.row < stop]
             for level in levels:
-                if start <= level.row < stop and level.column < len(self.spec.targets):
+                if start <= level.row < stop:
                     self._bring_back(level.code, level.column)
             for one, step in self._dead:
                 if not ((self._queue[0] == one.code) & (self._queue[1] <= step)).any():
@@ -327,9 +327,9 @@ class Windows:
             last.forget(code, column, stuck.value)
             last.take(known)
 
-    def _bring_back(self, code: int, target: int) -> None:
-        """What counted as the last spike of a target was the first value of a new level."""
-        ring, last = self._ring, self._apart.last(code, target)
+    def _bring_back(self, code: int, column: int) -> None:
+        """What counted as the last spike of a column was the first value of a new level."""
+        ring, last = self._ring, self._apart.last(code, column)
         if last is None:
             return
         step, value = last
@@ -338,8 +338,11 @@ class Windows:
         if slot < 0:
             return
         row = ring.values.reshape(-1, ring.channels)[slot]
-        row[target] = value
-        if not ((self._queue[0] == code) & (self._queue[1] == step)).any():
+        row[column] = value
+        if column >= len(self.spec.targets):
+            if self._lost is not None:
+                self._lost.was_read(code, step, column - len(self.spec.targets))
+        elif not ((self._queue[0] == code) & (self._queue[1] == step)).any():
             self._take(Recent(*one, row[None, self._targets]))
 
     def _go_on(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, _Current]:
