@@ -1,13 +1,13 @@
 """Milliseconds of a row that is learned and forecast from at once: `learn_one(row)`, then `predict_one()`.
 
 Two streams, three models, one thread. The forecaster has learned some thousand rows in one frame before; then each row
-is learned and the next steps are forecast, as a user of river does, over two micro-batches at least, as rows behind the
-last full one are learned again for each forecast.
+is learned and the next steps are forecast, as a user of river does, through micro-batches, as rows behind the last full
+one are learned again for each forecast.
 
 demand     half-hourly electricity demand, 48 steps ahead, a day's and a week's season
 vehicle    speed and throttle of a simulated drive at 10 Hz, 10 steps ahead, without seasons
 
-    python benchmarks/row_by_row.py [--warm 3000] [--rows 520] [--streams demand vehicle] [--models auto linear svdgp]
+    python benchmarks/row_by_row.py [--warm 3000] [--rows 200] [--streams demand vehicle] [--models auto linear svdgp]
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ ROOT = Path(__file__).parents[1]
 MODELS = ("auto", "linear", "svdgp")
 TEXT = (
     "CPU milliseconds, one thread, of one row learned (learn_one) and the next steps forecast after it (predict_one), "
-    "each row, by a forecaster that has learned some thousand rows before. demand: half-hourly, 48 steps ahead, seasons "
-    "of a day and a week, micro-batches of 48 rows. vehicle: 10 Hz, 10 steps ahead, no season, micro-batches of 256. "
+    "each row, by a forecaster that has learned some thousand rows before. demand: half-hourly, 48 steps ahead, "
+    "seasons of a day and a week, micro-batches of 48 rows. vehicle: 10 Hz, 10 steps ahead, no season, micro-batches "
+    "of 256. "
     "Most rows only wait in their micro-batch; the 99th percentile of learn is that of one which fills it. "
     "No limit is set."
 )
@@ -85,7 +86,7 @@ def milliseconds(rows: pl.DataFrame, forecaster: Forecaster, warm: int) -> np.nd
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--warm", type=int, default=3000)
-    parser.add_argument("--rows", type=int, default=520)
+    parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--streams", nargs="+", default=list(STREAMS), choices=STREAMS)
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     asked = parser.parse_args()

@@ -94,8 +94,10 @@ def _generator(thing: torch.Generator, memo: dict[int, Any]) -> torch.Generator:
 
 def _tensor(thing: Tensor, memo: dict[int, Any]) -> Tensor:
     """Memory of its own from when one of both is written to; PyTorch cannot do so with NumPy's memory."""
+    if thing.requires_grad:
+        return copy.deepcopy(thing, memo)
     try:
-        return cast(Tensor, torch._lazy_clone(thing))  # type: ignore[attr-defined]
+        return torch._lazy_clone(thing)
     except RuntimeError:
         return thing.clone()
 

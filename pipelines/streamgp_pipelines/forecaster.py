@@ -439,9 +439,9 @@ class Forecaster(Shown):
             UsageError, DataError: as `streamgp forecast`.
         """
         view = self._view()
-        found = view.forecast(horizon, several(levels), self._future(future, view, None), several(quantiles))
-        self._told(found.warnings)
-        return back(found.frame, self._kind)
+        found, warnings = view.steps(horizon, several(levels), self._future(future, view, None), several(quantiles))
+        self._told(warnings)
+        return back(found, self._kind)
 
     @checked
     def predict_one(self, future: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -463,7 +463,7 @@ class Forecaster(Shown):
             )
         if len(view.learner.windows.names) > 1:
             raise UsageError("there are several series", hint="forecast has the steps of all")
-        return view.forecast(1, future=self._future(given, view, None)).frame.row(0, named=True)
+        return view.steps(1, future=self._future(given, view, None))[0].row(0, named=True)
 
     @checked
     def simulate(
@@ -781,7 +781,9 @@ class Forecaster(Shown):
         if self._ahead is None:
             learner = self._ready()
             saved = Saved(Path("memory"), learner.rows, self._about | {"rows": learner.rows}, {}, {})
-            self._ahead = forecasting.Forecaster(saved, fork(learner), self._behind())
+            ahead = fork(learner)
+            ahead.scoring = False
+            self._ahead = forecasting.Forecaster(saved, ahead, self._behind())
         return self._ahead
 
     def _future(

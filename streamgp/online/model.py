@@ -40,6 +40,7 @@ from streamgp.online.standardised import Standardised
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import FAR, Winsoriser
 from streamgp.predictives.gaussian import Gaussian
+from streamgp.recalled import Recalls
 from streamgp.state import Declared, Nested, Parts, RandomState, Value, fingerprint, holding
 
 CHUNK = 4096
@@ -57,7 +58,7 @@ WEAK = 0.01
 """Ratio of signal to noise variance below which a run is warned."""
 
 
-class StreamModel(Declared, Model):
+class StreamModel(Recalls, Declared, Model):
     """See the module.
 
     Args:
@@ -225,11 +226,13 @@ class StreamModel(Declared, Model):
 
     def _learned(self, x: Inputs, y: Tensor, z: Tensor) -> Step:
         """Learn windows, z when standardised, or rebuild with them."""
+        since, before = self.seen + len(y) - self.tried, self.rebuilt
+        if self.recalled is not None and self.posterior.waits(len(y)) and not self._due(since, len(y)):
+            return Step(math.nan, self.posterior.size, True, "rows wait")
         look, shift = self.posterior.glance(z), self._shift(x)
         self.posterior.scored(look, self._standardised(y, shift))
         look = self.posterior.measured(look, self.winsorise.reaches(y, self._issue(x, look, shift)))
         y = self.winsorise(y, self._issue(x, look, shift), self.posterior.weight)
-        since, before = self.seen + len(y) - self.tried, self.rebuilt
         if not self._due(since, len(y)):
             return self._learn(x, y, look, shift, "update")
         if self.posterior.carries and self.seen + len(y) > self.memory.capacity:

@@ -325,6 +325,10 @@ class Posterior(nn.Module, ABC):
             places: (R,) where the memory keeps them.
         """
 
+    def waits(self, rows: int) -> bool:
+        """Whether so many new rows would only wait to be learned with later ones, so that no forecast changes yet."""
+        return False
+
     def scored(self, look: Look, y: Tensor) -> None:
         """Take note of how rows that are not learned yet were forecast. y: (N, T) standardised, as observed."""
 

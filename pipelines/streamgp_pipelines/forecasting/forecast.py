@@ -188,6 +188,18 @@ class Forecaster:
             UsageError: the horizon is longer than the trained one, a level is none, or known inputs have no future.
             DataError: no series has a whole window at its newest row.
         """
+        found, warnings = self.steps(horizon, levels, future, quantiles)
+        about = self._about_it(self.naming(self._wanted(levels, quantiles)))
+        return Forecast(found, self.history(), *about, warnings=warnings, target=self.target)
+
+    def steps(
+        self,
+        horizon: int | None = None,
+        levels: Sequence[float] | None = None,
+        future: pa.Table | None = None,
+        quantiles: Sequence[float] | None = None,
+    ) -> tuple[pl.DataFrame, tuple[str, ...]]:
+        """The frame and the warnings of `forecast`."""
         self._ready()
         shape, windows = self.learner.windows.shape, self.learner.windows
         steps = shape.horizon if horizon is None else horizon
@@ -205,7 +217,7 @@ class Forecaster:
         found = frame(as_pairs(self.learner, asks, naming.calibration), windows.names, naming, shape).drop("step", "y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
         warnings = (*self._left_out(asks, future), *after_outages(asks, windows, naming), *self._held(future, steps))
-        return Forecast(kept, self.history(), *self._about_it(naming), warnings=warnings, target=self.target)
+        return kept, warnings
 
     def ask(self, future: pa.Table | None = None, needed: int | None = None) -> Asks:
         """A question at the newest row of every series, or at every row of `future` without lags.

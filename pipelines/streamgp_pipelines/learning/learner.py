@@ -107,6 +107,8 @@ class Learner:
         self.warmup = WarmUp()
         self.clock = Stopwatch()
         self.recalled = RecalledByName()
+        self.scoring = True
+        """Whether scores are kept; nothing that is forecast depends on them."""
         self.branched = False
         """Whether this is a copy that goes no further: see `branch`."""
         self.begin()
@@ -322,18 +324,20 @@ class Learner:
         due = due._replace(target=self.windows.spec.learned(due.target))
         self._note(answers)
         fitted = self.fitted(answers.series)
-        if not bool(fitted.all()):
+        if self.scoring and not bool(fitted.all()):
             self.scores.scale(answers.y[~fitted], answers.seasonal[~fitted], answers.series[~fitted])
         if self.warmup.done_at is None:
             return due
-        self.scores.follow(answers.y[fitted], answers.seasonal[fitted], answers.series[fitted])
+        if self.scoring:
+            self.scores.follow(answers.y[fitted], answers.seasonal[fitted], answers.series[fitted])
         now, before = (self.windows.spec.learned(part[fitted]) for part in (answers.y, answers.seasonal))
         self.bands.follow(answers.series[fitted], now, before)
         if self.alarms is not None:
             learned = due._replace(y=self.windows.spec.learned(due.y, due.column))
             found = self.alarms.judge(learned, self._counts(due.series, due.position, due.cutoff))
             due = due._replace(tail=found.p, alarm=found.kind)
-        self.scores.add(self.counted(due))
+        if self.scoring:
+            self.scores.add(self.counted(due))
         assert due.aged is not None
         fair = select(due, ~(self._warm(due.series, due.position) | due.aged))
         self.bands.update(fair._replace(y=self.windows.spec.learned(fair.y, fair.column)))

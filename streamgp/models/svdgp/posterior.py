@@ -192,7 +192,15 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
             old = old._replace(weight=old.weight * arrival.kept)
             new = UnlearnedRows(*(torch.cat(pair) for pair in zip(old, new, strict=True)))
         self.waiting = new
-        return self._learn(new) if len(new.y) >= min(TOGETHER, SHARE * float(self.weight)) else ""
+        return self._learn(new) if len(new.y) >= self._enough else ""
+
+    def waits(self, rows: int) -> bool:
+        return rows + (0 if self.waiting is None else len(self.waiting.y)) < self._enough
+
+    @property
+    def _enough(self) -> float:
+        """Rows that are learned at once."""
+        return min(TOGETHER, SHARE * float(self.weight))
 
     def _learn(self, new: UnlearnedRows) -> str:
         """Grow the basis by its share of the rows, and learn them. O(M²N + M³), M basis functions."""
