@@ -8,9 +8,9 @@ from which a seasonal naive forecast could be made, however long ago the last ta
 (`Asks.age`). An input that is missing is filled in when its row is read (`lost_inputs`); a question knows how far off
 the known inputs ahead may be for that (`Asks.doubt`). No window begins before its series; truths are never filled in.
 Without a known interval, the times ahead of a row lie apart by the median of the last intervals of its series: one gap
-moves nothing. A row becomes *current* when it is read or, with known inputs, when the known values of its H next steps
-have been read: only then do its targets count, so that a forecast from an earlier row cannot have seen them. Memory is
-series · (lags + 2 · season + horizon) rows.
+moves nothing; rows on one day of each month keep to it (`monthly`). A row becomes *current* when it is read or, with
+known inputs, when the known values of its H next steps have been read: only then do its targets count, so that a
+forecast from an earlier row cannot have seen them. Memory is series · (lags + 2 · season + horizon) rows.
 
 Sentinels and the values of a dead sensor are missing (`faults`), and so is a spike, but as a truth (`truths`). What a
 sensor repeated before it was found dead is forgotten, once the row that showed it is current.
@@ -34,7 +34,7 @@ from torch import Tensor
 from streamgp.base import Inputs, Json
 from streamgp.errors import UsageError
 from streamgp.transforms import each
-from streamgp.windows import calendar, steps
+from streamgp.windows import calendar, monthly, steps
 from streamgp.windows._future import GIVE, GIVE_FRAME, Newest, known_ahead, regressors
 from streamgp.windows._spec import Answers, Asks, History, WindowSpec
 from streamgp.windows.calendar import Bools, Floats, Ints
@@ -43,8 +43,9 @@ from streamgp.windows.faults import Faults, Level, Stuck
 from streamgp.windows.last_known import LastKnown, Recent
 from streamgp.windows.lost_inputs import LostInputs
 from streamgp.windows.missing import bridged, complete, filled, finite
+from streamgp.windows.monthly import Months
 from streamgp.windows.rows import BatchRows, Names, increasing, numbers, times
-from streamgp.windows.timeline import NEVER, PACE, Ring, Timeline
+from streamgp.windows.timeline import BEFORE, NEVER, PACE, Ring, Timeline
 from streamgp.windows.truths import TruthsApart
 
 __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
@@ -242,7 +243,8 @@ class Windows:
         if spec.time is None or spec.every_ns is not None:
             return Newest(step, ds, first, np.full(len(step), spec.every_ns or 1))
         nowhere = np.full(len(step), -1, np.int64)
-        return Newest(step, ds, first, self._past().interval(np.arange(len(step)), step, nowhere))
+        every, months = self._past().interval(np.arange(len(step)), step, nowhere, spec.zone)
+        return Newest(step, ds, first, every, months)
 
     def lost(self) -> Ints:
         """(S, C − O) rows since the last value of each input at the newest row of every series; 0 where it has one, and
@@ -451,7 +453,7 @@ class Windows:
             assert self.spec.every_ns is not None
             _, previous, clock = self._last
             kept = steps.follow(code, ds, previous, clock, self.spec.every_ns, self.spec.tolerance_ns).kept
-            passed = np.where(kept, ds, NEVER)
+            passed = np.where(kept, ds, BEFORE)
         values, rank = np.unique(np.concatenate([ds, self._last[1, code], passed]), return_inverse=True)
         now, last, passed = rank.reshape(3, -1)
         group = np.cumsum(first) * len(values)
@@ -473,7 +475,7 @@ class Windows:
         self._ring.reserve(count)
         if count > self._last.shape[1]:
             more = np.zeros((3, max(count, 2 * self._last.shape[1]) - self._last.shape[1]), np.int64)
-            more[0], more[1] = -1, NEVER
+            more[0], more[1] = -1, BEFORE
             self._last = np.concatenate([self._last, more], 1)
 
     def _steps(self, read: BatchRows) -> tuple[Ints, Ints]:
@@ -741,8 +743,12 @@ class Windows:
             return rows.ds[:, None] + self._ahead, known
         if spec.every_ns is not None:
             return calendar.ahead(rows.ds, self._ahead, spec.every_ns, spec.zone), known
-        every = timeline.interval(rows.code, rows.step, rows.place)
-        return calendar.ahead(rows.ds, self._ahead, every, spec.zone), every > 0
+        every, months = timeline.interval(rows.code, rows.step, rows.place, spec.zone)
+        found = calendar.ahead(rows.ds, self._ahead, every, spec.zone)
+        if (some := np.flatnonzero(months.step)).size:
+            kept = Months(months.step[some], months.day[some])
+            found[some] = monthly.ahead(rows.ds[some], self._ahead, kept, spec.zone)
+        return found, every > 0
 
     def _answer(self, rows: _Current, timeline: Timeline) -> Answers:
         off = np.array([0, -self.spec.season])
