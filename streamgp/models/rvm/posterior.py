@@ -146,7 +146,7 @@ class RvmPosterior(Declared, RegressionPosterior):
 
     def look(self, z: Tensor) -> Look:
         phi = self.functions(z)
-        latent = self.regression.known(phi)[:, None].expand(-1, self.shape.columns)
+        latent = self.regression.known(phi).expand(-1, self.shape.columns)
         if self.config.augment:
             latent = latent + self._beyond(z)
         return Look(z, phi, self.regression.mean(phi), latent, self.regression.residual)
