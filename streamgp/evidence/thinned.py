@@ -199,7 +199,16 @@ def start(groups: int) -> LogHyper:
     return LogHyper.start(groups, 0.5 * math.log(groups))
 
 
-def noises(x: Tensor, y: Tensor, groups: Tensor, hyper: LogHyper, outputs: int, *, profile: Profile = smooth) -> Tensor:
+def noises(
+    x: Tensor,
+    y: Tensor,
+    groups: Tensor,
+    hyper: LogHyper,
+    outputs: int,
+    *,
+    profile: Profile = smooth,
+    least: float = 0.0,
+) -> Tensor:
     """σ² of each column where targets are unlike: the common one times the power of `STEP` with the best evidence.
 
     With the eigenvalues d and vectors U of ρ²c the evidence of a column costs O(n) a noise: ½ Σ (Uᵀy)²/(d + σ²) +
@@ -211,6 +220,7 @@ def noises(x: Tensor, y: Tensor, groups: Tensor, hyper: LogHyper, outputs: int, 
         hyper: common to all columns.
         outputs: targets.
         profile: of the kernel.
+        least: of σ².
 
     Returns:
         (T,), or () of one target, the common noise as it is.
@@ -234,7 +244,7 @@ def noises(x: Tensor, y: Tensor, groups: Tensor, hyper: LogHyper, outputs: int, 
     powers = STEP ** torch.arange(LOWEST, HIGHEST + 1, dtype=x.dtype, device=x.device)
     total = values.clamp(min=0.0)[:, None] + common * powers + JITTER  # (n, S)
     nats = (1.0 / total).mT @ squares + total.log().sum(0)[:, None]  # (S, R)
-    return (common * powers[nats.argmin(0)]).repeat_interleave(y.shape[1] // outputs)
+    return (common * powers[nats.argmin(0)]).clamp(min=least).repeat_interleave(y.shape[1] // outputs)
 
 
 def descend(evidence: Evidence, begin: LogHyper, evaluations: int) -> Evaluation:

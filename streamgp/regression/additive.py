@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT, Json
 from streamgp.linalg.batched import add_gram
 from streamgp.linalg.cholesky import cholesky, solve, whiten
+from streamgp.linalg.levels import beside, factors, levels, parted
 
 Held: TypeAlias = "dict[str, Tensor]"
 """Of K models: outer (K, P, P) G, of which the lower triangle counts; moment (K, P, T) b; square (K, T) Σ v y²; weight
@@ -148,18 +149,6 @@ def loss(held: Held, noise: Tensor, prior: Tensor | None = None, mean: Tensor | 
     return 0.5 * ((misfit + determinant) / rows + torch.log(2.0 * torch.pi * noise))
 
 
-def levels(noise: Tensor) -> list[tuple[Tensor, Tensor | slice]]:
-    """The values of () or (T,) σ², and the columns that have each.
-
-    Example:
-        >>> levels(torch.tensor([2.0, 1.0, 2.0]))
-        [(tensor(1.), tensor([1])), (tensor(2.), tensor([0, 2]))]
-    """
-    if noise.dim() == 0:
-        return [(noise, slice(None))]
-    return [(value, (noise == value).nonzero()[:, 0]) for value in noise.unique()]
-
-
 def halved(outer: Tensor) -> Tensor:
     """(K, P, P) -> (K, P(P + 1)/2) the lower triangles, row by row."""
     rows, columns = torch.tril_indices(*outer.shape[1:], device=outer.device)
@@ -186,7 +175,7 @@ class Regression(nn.Module):
 
     Attributes:
         noise: () σ² of the updates, tempered; (T,) of columns with one each.
-        root: (P, P) the lower Cholesky factor of A; (L, P, P) of the L `levels` of the noise.
+        root: (P, P) the lower Cholesky factor of A; (L, P, P) of the L levels of the noise.
         weight: () n, Σ of the weights of the rows learned, after forgetting.
         coefficients: (P, T) w.
         residual: (T,) σ_t² of the predictions.
@@ -238,8 +227,7 @@ class Regression(nn.Module):
         self.square, self.weight = noise.new_zeros(columns), noise.new_zeros(())
         prior = self.prior
         root = torch.eye(size, dtype=FLOAT, device=noise.device) if prior is None else torch.diag(prior.sqrt())
-        count = len(levels(noise))
-        self.root = root if count == 1 else root.repeat(count, 1, 1)
+        self.root = factors([root] * len(levels(noise)))
         self.coefficients = noise.new_zeros(size, columns)
         self.residual = noise.expand(columns).clone()
 
@@ -271,7 +259,7 @@ class Regression(nn.Module):
     def known(self, phi: Tensor) -> Tensor:
         """(N, P) -> (N, 1), or (N, T) of columns with a noise each: φᵀA⁻¹φ, the variance of what the features span;
         O(NP²) a level."""
-        return self._beside([whiten(root, phi.T).square().sum(0) for _, _, root in self.parts()])
+        return beside(self.noise, [whiten(root, phi.T).square().sum(0) for _, _, root in self.parts()])
 
     def absorb(self, phi: Tensor, y: Tensor, weight: Tensor, kept: float = 1.0) -> None:
         """Add rows to the sums, after scaling these by `kept`; `solve` makes them count. See the function `absorb`.
@@ -317,8 +305,7 @@ class Regression(nn.Module):
 
     def parts(self) -> list[tuple[Tensor, Tensor | slice, Tensor]]:
         """Of every level: () its noise, its columns, and (P, P) its factor."""
-        roots = self.root.unbind(0) if self.root.dim() == 3 else [self.root]
-        return [(noise, columns, root) for (noise, columns), root in zip(levels(self.noise), roots, strict=True)]
+        return parted(self.noise, self.root)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Everything at its largest shape, and how many features are in use; `root` follows from the rest."""
@@ -363,22 +350,13 @@ class Regression(nn.Module):
 
     def _factorise(self) -> None:
         found = [cholesky(precision(self.outer, noise, self.prior), first=0.0).lower for noise, _ in levels(self.noise)]
-        self.root = found[0] if len(found) == 1 else torch.stack(found)
+        self.root = factors(found)
 
     def _held(self, columns: Tensor | slice, root: Tensor) -> Held:
         """Of these columns, as one model."""
         held = {"outer": self.outer, "weight": self.weight, "root": root, "square": self.square[columns]}
         held |= {"moment": self.moment[:, columns], "coefficients": self.coefficients[:, columns]}
         return {name: part[None] for name, part in held.items()}
-
-    def _beside(self, values: list[Tensor]) -> Tensor:
-        """(N,) of every level -> (N, 1) of one noise for all, else (N, T)."""
-        if self.noise.dim() == 0:
-            return values[0][:, None]
-        found = values[0].new_empty(len(values[0]), len(self.noise))
-        for (_, columns), value in zip(levels(self.noise), values, strict=True):
-            found[:, columns] = value[:, None]
-        return found
 
 
 def _times(prior: Tensor | None, values: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
 from streamgp.kernels.squared_exponential import correlation
 from streamgp.linalg.cholesky import Factor, append, cholesky, solve, whiten
+from streamgp.linalg.levels import beside
 from streamgp.linalg.saliency import salient
 from streamgp.regression.additive import Regression
 
@@ -128,7 +129,7 @@ class Conjugate(Regression):
         leading = phi[:, :size]
         missed = self.unexplained(leading)
         known = [whiten(root[:size, :size], leading.T).square().sum(0) for _, _, root in self.parts()]
-        return self._beside([missed + part for part in known])
+        return beside(self.noise, [missed + part for part in known])
 
     def unbias(self) -> None:
         """Count the parameters that rows were fitted with in σ_t²: Σ (y_t − φᵀw_t)²/(n − tr G A⁻¹/σ²).
