@@ -240,11 +240,27 @@ def noises(
     z = x[some] * (torch.exp(-hyper.lengthscale) / sizes.sqrt())[groups]
     correlation, _ = profile(_squared(z, z.new_empty(len(z), len(z))))
     values, vectors = torch.linalg.eigh(hyper.outputscale.exp() * correlation)
-    squares = (vectors.mT @ y[some]).square().unflatten(1, (outputs, -1)).mean(2)  # (n, R)
-    powers = STEP ** torch.arange(LOWEST, HIGHEST + 1, dtype=x.dtype, device=x.device)
-    total = values.clamp(min=0.0)[:, None] + common * powers + JITTER  # (n, S)
-    nats = (1.0 / total).mT @ squares + total.log().sum(0)[:, None]  # (S, R)
-    return (common * powers[nats.argmin(0)]).clamp(min=least).repeat_interleave(y.shape[1] // outputs)
+    squares = (vectors.mT @ y[some]).square()
+
+    def nats(noise: Tensor) -> Tensor:
+        total = values.clamp(min=0.0) + noise + JITTER
+        return (squares / total[:, None]).sum(0) + total.log().sum()
+
+    return by_evidence(common, nats, outputs).clamp(min=least)
+
+
+def by_evidence(common: Tensor, nats: Callable[[Tensor], Tensor], outputs: int) -> Tensor:
+    """(T,) σ² of each column, the common one times the power of `STEP` with the best evidence, one a target.
+
+    Args:
+        common: () σ².
+        nats: function () σ² -> (T,) negative log evidence of every column.
+        outputs: targets, whose columns are side by side.
+    """
+    powers = STEP ** torch.arange(LOWEST, HIGHEST + 1, dtype=common.dtype, device=common.device)
+    found = torch.stack([nats(common * power) for power in powers])  # (S, T)
+    best = found.unflatten(1, (outputs, -1)).mean(2).argmin(0)
+    return (common * powers[best]).repeat_interleave(found.shape[1] // outputs)
 
 
 def descend(evidence: Evidence, begin: LogHyper, evaluations: int) -> Evaluation:

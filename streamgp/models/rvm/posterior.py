@@ -104,7 +104,7 @@ class RvmPosterior(Declared, RegressionPosterior):
             )
         self.kernel = squared_exponential.build(squared_exponential.Config(), self.width).requires_grad_(False)
         self.functions = Functions(shape, self.kernel, config.basis)
-        self.regression = RelevanceRegression(shape.columns, config.basis)
+        self.regression = RelevanceRegression(shape.columns, config.basis, shape.outputs > 1)
         way = way_of(config, self.kernel, Way(by_lbfgs, starts, EVALUATIONS, FURTHER))
         self.search = Search(inputs.count, config.learn == "once", way)
         self.epochs = 0  # of the fit that is going on
@@ -134,6 +134,8 @@ class RvmPosterior(Declared, RegressionPosterior):
         height = hyper.outputscale.new_zeros(())
         one = tied(squared_exponential.Config(), groups, hyper.lengthscale + math.log(WIDENING), height)
         noise, own = hyper.noise.exp().expand(self.shape.columns), self.functions
+        if self.shape.outputs > 1 and self.search.found:
+            noise = self.regression.noise / self.config.tempering(self.shape)
         return LearnedFunction(Relevance(own, self.regression.precision), noise, own.points, functions=one)
 
     @property
@@ -236,6 +238,7 @@ class RvmPosterior(Declared, RegressionPosterior):
             lambda: summing(OnFeatures(self.functions, self.regression), _absorb, (z, y, weight), CHUNK),
             None if whole else lambda: ((self.functions(z[part]), y[part], weight[part]) for part in parts),
         )
+        self.regression.part(temper, self.shape.outputs)
         chosen = torch.multinomial(weight.cpu(), ANCHORS, replacement=True, generator=generator)
         self.anchors, self.scale = z[chosen.to(z.device)], units.outputs.to(z).clone()
         return f"{len(windows)} relevance vectors of {len(dictionary.x.past)}"
