@@ -244,7 +244,8 @@ def noises(
 
     def nats(noise: Tensor) -> Tensor:
         total = values.clamp(min=0.0) + noise + JITTER
-        return (squares / total[:, None]).sum(0) + total.log().sum()
+        found: Tensor = (squares / total[:, None]).sum(0) + total.log().sum()
+        return found
 
     return by_evidence(common, nats, outputs).clamp(min=least)
 

@@ -26,7 +26,7 @@ from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, SearchState, Way, thinned
-from streamgp.evidence.thinned import LogHyper, by_lbfgs, start
+from streamgp.evidence.thinned import LogHyper, by_lbfgs, noises, start
 from streamgp.features.inducing import augmentation
 from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import way_of
@@ -226,7 +226,13 @@ class RvmPosterior(Declared, RegressionPosterior):
         dictionary = self._dictionary(rows.x, units, generator)
         temper = self.config.tempering(self.shape)
         share = weight * torch.isfinite(y).to(FLOAT).mean(1) / temper
-        kept = select(self.config, dictionary, z, filled, share, float(hyper.noise.exp()), generator)
+        own = noises(z[thin], filled[thin], units.groups, hyper, self.shape.outputs, profile=profile)
+        noise, unlike = float(hyper.noise.exp()), bool((own != own.max()).any())
+        if unlike:  # each counts in units of its noise, and weights have the prior of the one with the least
+            kept = select(self.config, dictionary, z, filled / own.sqrt(), share, 1.0, generator)
+            kept = kept._replace(precision=kept.precision / own.min(), noise=noise)
+        else:
+            kept = select(self.config, dictionary, z, filled, share, noise, generator)
         ahead = len(dictionary.columns)
         windows = kept.places[kept.places >= ahead] - ahead
         points = dictionary.points[windows]

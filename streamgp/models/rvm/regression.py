@@ -97,7 +97,8 @@ class RelevanceRegression(Regression):
         def nats(noise: Tensor) -> Tensor:
             """() σ² -> (T,) twice the negative log evidence."""
             fit = self.square / temper - (squares / (values + noise)).sum(0)
-            return weight * noise.log() + torch.log1p(values / noise).sum() + fit / noise
+            found: Tensor = weight * noise.log() + torch.log1p(values / noise).sum() + fit / noise
+            return found
 
         self.noise = temper * by_evidence(self.noise[0] / temper, nats, outputs)
         self.solve()
