@@ -7,7 +7,7 @@ one are learned again for each forecast.
 demand     half-hourly electricity demand, 48 steps ahead, a day's and a week's season
 vehicle    speed and throttle of a simulated drive at 10 Hz, 10 steps ahead, without seasons
 
-    python benchmarks/row_by_row.py [--warm 3000] [--rows 200] [--streams demand vehicle] [--models auto linear svdgp]
+    python benchmarks/row_by_row.py [--warm 3000] [--rows 130] [--streams demand vehicle] [--models auto linear svdgp]
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def milliseconds(rows: pl.DataFrame, forecaster: Forecaster, warm: int) -> np.nd
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--warm", type=int, default=3000)
-    parser.add_argument("--rows", type=int, default=200)
+    parser.add_argument("--rows", type=int, default=130)
     parser.add_argument("--streams", nargs="+", default=list(STREAMS), choices=STREAMS)
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     asked = parser.parse_args()

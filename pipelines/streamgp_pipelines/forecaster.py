@@ -259,7 +259,11 @@ class Forecaster(Shown):
 
     @checked
     def learn_one(self, row: Mapping[str, Any]) -> Self:
-        """`learn` of one row."""
+        """`learn` of one row.
+
+        A forecast after each row costs much more than the row: in a copy, it learns the rows that wait for a full
+        micro-batch. The copy is made once until rows come, whatever is asked of it.
+        """
         if not isinstance(row, Mapping):
             raise UsageError(f"a {type(row).__name__} is no row", hint="give a mapping of columns to values")
         return self.learn({name: [value] for name, value in row.items()})
