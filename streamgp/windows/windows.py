@@ -260,6 +260,18 @@ class Windows:
         y = ring.values.reshape(-1, ring.channels)[flat, self._targets]
         return History(long(flat // ring.capacity), long(ring.ds.reshape(-1)[flat]), torch.from_numpy(y))
 
+    def spikes(self) -> History:
+        """The last spike of each target of every series, where its row is still kept; y is NaN for other targets."""
+        self._reserve()
+        found = [(code, at, *held) for (code, at), held in self._apart.all() if at < len(self.spec.targets)]
+        code, target, step = (np.array([one[part] for one in found], np.int64) for part in range(3))
+        slot = self._ring.find(code, step) if found else step
+        values = self._ring.values.reshape(-1, self._ring.channels)
+        kept = np.flatnonzero((slot >= 0) & np.isnan(values[slot, target])) if found else step
+        y = np.full((len(kept), len(self.spec.targets)), np.nan)
+        y[np.arange(len(kept)), target[kept]] = [found[row][3] for row in kept.tolist()]
+        return History(_long(code[kept]), _long(self._ring.ds.reshape(-1)[slot[kept]]), torch.from_numpy(y))
+
     def _push(self, read: BatchRows) -> tuple[Asks, Answers]:
         position = self.rows + np.arange(len(read.ds))
         self.rows += len(read.ds)
