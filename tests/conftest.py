@@ -9,12 +9,14 @@ import secrets
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 
+from tests.forks import Fork
 from tests.needs import absent, expected
 
 gc.set_threshold(50_000, 20, 50)  # as in a command: a search through all that torch and MLflow import takes a second
@@ -96,6 +98,29 @@ def _skipped(reporter: pytest.TerminalReporter) -> list[tuple[str, str]]:
     """(test, reason) of each test that was skipped."""
     found = [(report.nodeid, report.longrepr) for report in reporter.stats.get("skipped", [])]
     return [(test, longrepr[2].removeprefix("Skipped: ")) for test, longrepr in found if isinstance(longrepr, tuple)]
+
+
+DISK = {"data", "faults"}
+"""Folders of tests that look at what is on the disk."""
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Not for the disk: a process that dies loses nothing that it has written; only a machine would, and none dies."""
+    whole = os.fsync
+    if request.path.relative_to(Path(__file__).parent).parts[0] not in DISK:
+        os.fsync = lambda _: None
+    yield
+    os.fsync = whole
+
+
+@pytest.fixture
+def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what files hold: recordings are read in a fork, workbooks in this process, not in a new one."""
+    from streamgp_data.reading.workbook import sheets_of
+
+    monkeypatch.setattr("streamgp_data.recordings.apart.started", Fork)
+    monkeypatch.setattr("streamgp_data.sources.excel.read_sheets", sheets_of)
 
 
 @pytest.fixture(autouse=True)

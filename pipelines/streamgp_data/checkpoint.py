@@ -34,6 +34,7 @@ from streamgp.windows.fitting import check_fits
 from streamgp_data import remote
 from streamgp_data.disk import load_file, memory_at_hand, store_file, sync
 from streamgp_data.intervals import written
+from streamgp_data.presence import NAME, homed, no_checkpoint
 
 FORMAT = 1
 KEEP = 2
@@ -49,7 +50,6 @@ _DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_NAME = re.compile(r"(\d{12})(?:-(\d+))?")
 _SHARD_NAME = re.compile(r"[\w-]+")
 _OWN = ("streamgp", "streamgp_pipelines")
 _LONGEST = 1 << 30
@@ -254,9 +254,7 @@ def read(directory: Path) -> Saved:
     if problems:
         hint = problems[0].hint or "restore a copy, or start with --fresh"
         raise CheckpointError("; ".join(error.message for error in problems), hint=hint)
-    raise CheckpointError(
-        f"there is no checkpoint in {remote.shown(directory)}", hint="streamgp train --checkpoint DIR writes one"
-    )
+    raise no_checkpoint(directory)
 
 
 def newest(directory: Path) -> Path:
@@ -437,16 +435,13 @@ def _shown(value: Any) -> str:
 
 def _order(path: Path) -> tuple[int, int]:
     """Rows, and the number of times that a checkpoint was written at these rows before."""
-    match = _NAME.fullmatch(path.name)
+    match = NAME.fullmatch(path.name)
     return (int(match[1]), int(match[2] or 0)) if match else (-1, -1)
 
 
 def _all(directory: Path) -> list[Path]:
     """Checkpoints, newest first."""
-    if not directory.is_dir():
-        return []
-    found = [path for path in directory.iterdir() if _NAME.fullmatch(path.name)]
-    return sorted(found, key=_order, reverse=True)
+    return sorted(homed(directory), key=_order, reverse=True)
 
 
 def free_name(directory: Path, rows: int) -> Path:

@@ -19,6 +19,7 @@ from streamgp.errors import ServiceError, TableError
 from streamgp_data.disk import Disk
 from streamgp_data.parts import SEQ as SEQ
 from streamgp_data.parts import cause, write_parts
+from streamgp_data.presence import no_table
 
 LOG_EVERY = 32
 """Versions from one checkpoint of the log to the next, where commits are durable."""
@@ -91,7 +92,7 @@ def open_log(path: str, version: int | None = None) -> DeltaTable:
             raise TableNotFoundError
         return DeltaTable(path, version=version)
     except TableNotFoundError:
-        raise TableError(f"{path} is not a table", hint="make one: streamgp ingest SOURCE... --table " + path) from None
+        raise no_table(path) from None
     except (DeltaError, OSError, ValueError) as error:
         is_log(path)  # of a store that does not answer, that is said
         raise TableError(f"table {path} cannot be opened: {cause(error)}", hint=_MEND) from None

@@ -45,6 +45,7 @@ from streamgp_data.instants import (
     unset,
 )
 from streamgp_data.numbered import calendar_in
+from streamgp_data.wall_periods import WallPeriods
 
 Bools = NDArray[np.bool_]
 
@@ -260,11 +261,22 @@ def format_of(sample: pa.ChunkedArray[Any] | pa.Array[Any]) -> str | None:
     if not pa.types.is_string(cells.type):
         return None
     cells = cells.filter(pc.match_substring_regex(cells, r"\d"))  # a row of units is no time
+    first = next((text for cell in cells if (text := str(cell).strip()) not in MISSING), "")
     for form in FORMATS:
+        if _shape(re.sub(r"^(\d+)\.0+$", r"\1", first)) != _SHAPES[form]:  # a conversion takes a millisecond
+            continue
         values, bad = text_times(cells, False, form)
         if not bad.any() and values.null_count < len(values):
             return form
     return None
+
+
+def _shape(text: str) -> tuple[bool, str]:
+    """Whether a time has letters, and its punctuation but for signs: a cell has those of its format."""
+    return re.search(r"[^\W\d_]", text) is not None, re.sub(r"[\w\s+-]", "", text)
+
+
+_SHAPES = {form: _shape(re.sub("%.", "1", re.sub("%[bp]", "a", form))) for form in FORMATS}
 
 
 class Times(NamedTuple):
@@ -295,6 +307,7 @@ class TimeReader:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._zone = LocalClock(clock.zone) if clock.localise and clock.zone else None
+        self._numbered = WallPeriods(periods_of(clock.format) or 1)
 
     @property
     def remembers(self) -> bool:
@@ -307,7 +320,7 @@ class TimeReader:
         if kind in ("iso", "iso-offset") and zone is not None:
             return self._both(cells, series, zone)
         if kind == "period":
-            return self._periods(cells)
+            return self._periods(cells, series)
         if kind in ("iso", "iso-offset", "format"):
             values, bad = text_times(cells, kind == "iso-offset", self.clock.format)
         elif kind == "timestamp":
@@ -344,14 +357,25 @@ class TimeReader:
             bad[places] = wrong
         return Times(values.cast(self.clock.type), bad, skipped, nothing)
 
-    def _periods(self, cells: pa.Array[Any]) -> Times:
+    def _periods(self, cells: pa.Array[Any], series: pa.Array[Any] | None) -> Times:
         """The beginnings of periods; a day has as many as it has time, which is more where a clock is set back."""
         days, numbers, bad = period_days(cells)
-        step = _DAY // (periods_of(self.clock.format) or 1)
+        count = periods_of(self.clock.format) or 1
+        step = _DAY // count
         if self._zone is None:
             begin, end = days.dt.epoch("us"), days.dt.epoch("us") + _DAY
         else:
             begin, end = self._zone.begins(days), self._zone.begins(days.dt.offset_by("1d"))
+            changed = (end - begin != count * step) & ((end - begin) % step == 0) & (numbers > 0)
+            rows = changed.fill_null(False).arg_true()
+            ends = set(zip(days[rows], begin[rows], end[rows], strict=True))
+            shown = {day: self._zone.shown(first, last, step) for day, first, last in ends}
+            names = [None] * len(rows) if series is None else series.take(rows.to_arrow()).to_pylist()
+            places = [
+                self._numbered.place(name, day, shown[day], number)
+                for name, day, number in zip(names, days[rows], numbers[rows], strict=True)
+            ]
+            numbers = numbers.scatter(rows, places) if places else numbers
         found = begin + (numbers - 1) * step
         beyond = ((numbers < 1) | (found >= end)).fill_null(False)
         values = found.set(beyond, None).to_arrow().cast(self.clock.type)

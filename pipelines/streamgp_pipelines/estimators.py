@@ -96,17 +96,24 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             self.model_.update(self._windows(x), self._targets(target))
         return self
 
-    def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Means (N,) or (N, T) of y; with `return_std` also standard deviations, the noise of an observation included.
+    def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Array | tuple[Array, Array]:
+        """Means (N,) or (N, T) of y; with `return_std` also standard deviations, the noise of an observation included;
+        with `return_cov` the covariances (N, N) or (N, N, T) of all rows together, whose diagonal is their square.
 
         Raises:
             sklearn.exceptions.NotFittedError: nothing was learned.
+            RuntimeError: both are wanted.
+            ValueError: the likelihood or the inference of the model leaves no covariance in closed form.
 
         Warns:
             StreamgpWarning: a value is so far out that it is taken for a glitch.
         """
+        if return_std and return_cov:
+            raise RuntimeError("At most one of return_std or return_cov can be requested.")
         issued = self._issued(X)
         mean = self._out(issued.mean)
+        if return_cov:
+            return mean, self._out(self._covariance(X).movedim(0, -1))
         return (mean, self._out(issued.variance.sqrt())) if return_std else mean
 
     def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> Array:
@@ -243,6 +250,18 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 stacklevel=3,
             )
         return self.model_.predict(x)
+
+    def _covariance(self, X: ArrayLike) -> Tensor:
+        """(T, N, N)"""
+        found = (
+            self.model_.covariance(self._windows(self._checked(X))) if isinstance(self.model_, StreamModel) else None
+        )
+        if found is None:
+            raise ValueError(
+                f"{type(self).__name__} has no joint covariance with these options: return_std=True has the deviation "
+                "of each row; return_cov=True needs a Gaussian likelihood and no inference by stochastic gradients"
+            )
+        return found
 
     def _windows(self, x: Array) -> Inputs:
         """(N, F) as windows without a past."""

@@ -371,9 +371,10 @@ class Forecaster(Shown):
             UsageError, DataError: as `streamgp forecast`.
         """
         view = self._stream.view()
-        found = view.forecast(horizon, several(levels), self._stream.future(future, view, None), several(quantiles))
-        self._stream.told(found.warnings)
-        return back(found.frame, self._stream.kind)
+        known = self._stream.future(future, view, None)
+        found, warnings = view.steps(horizon, several(levels), known, several(quantiles))
+        self._stream.told(warnings)
+        return back(found, self._stream.kind)
 
     @checked
     def predict_one(self, future: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -395,7 +396,7 @@ class Forecaster(Shown):
             )
         if len(view.learner.windows.names) > 1:
             raise UsageError("there are several series", hint="forecast has the steps of all")
-        return view.forecast(1, future=self._stream.future(given, view, None)).frame.row(0, named=True)
+        return view.steps(1, future=self._stream.future(given, view, None))[0].row(0, named=True)
 
     @checked
     def simulate(

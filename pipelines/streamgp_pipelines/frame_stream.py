@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 
 from streamgp.base import Due, Json
 from streamgp.errors import StateError, UsageError
+from streamgp.fork import fork
 from streamgp_data import checkpoint
 from streamgp_data.batches import together
 from streamgp_data.checkpoint import Saved
@@ -136,7 +136,9 @@ class FrameStream:
         if self._ahead is None:
             learner = self.ready()
             saved = Saved(Path("memory"), learner.rows, self.about | {"rows": learner.rows}, {}, {})
-            self._ahead = forecasting.Forecaster(saved, copy.deepcopy(learner), self.behind())
+            ahead = fork(learner)
+            ahead.scoring = False
+            self._ahead = forecasting.Forecaster(saved, ahead, self.behind())
         return self._ahead
 
     def future(

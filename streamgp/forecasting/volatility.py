@@ -12,8 +12,8 @@ from streamgp.forecasting.lanes import Floats, Ints, Lanes, blocks, firsts
 
 HALF_LIVES = np.array([0.25, 1.0, 3.0])
 """Cycles after which an absolute error counts half, in the fast, the daily and the slow volatility."""
-JUMP = 0.15
-"""Log excess of the daily over the slow volatility that is taken for noise; twice as much is believed in full."""
+JUMPS = np.array([0.3, 0.15])
+"""Log excess of the fast and the daily over the slow volatility that is taken for noise; twice it counts in full."""
 START = 12
 """Rows that the raw standard deviation of a series' first forecast counts as, in its volatility."""
 SPIKE = 5.0

@@ -99,7 +99,11 @@ class Mixer(Declared, nn.Module):
 
     def mean(self, means: Tensor) -> Tensor:
         """(K, N, T) the experts' forecasts -> (N, T) the mix."""
-        return torch.einsum("knt,tk->nt", self._plausible(means), self.weights)
+        return self._mix(self._plausible(means))
+
+    def _mix(self, values: Tensor) -> Tensor:
+        """(K, N, T) -> (N, T) their weighted mean."""
+        return torch.einsum("knt,tk->nt", values, self.weights)
 
     def outvoted(self, means: Tensor) -> Tensor:
         """(K, N, T) what is added to each weighted forecast where the median takes its place; 0 elsewhere."""
@@ -132,13 +136,20 @@ class Mixer(Declared, nn.Module):
         Returns:
             latent variance and noise, (N, T) each.
         """
+        return self.issue(means, prior)[1:]
+
+    def issue(self, means: Tensor, prior: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`mean` and `variances`, (N, T) each, in one go."""
         share = (LATENT * self.square / self.apart.clamp(min=torch.finfo(FLOAT).tiny)).clamp(max=1.0)
         noise = (self.square - share * self.apart + prior) / (self.count + 1.0)
-        return share * self._apart(self._plausible(means)), noise
+        plausible = self._plausible(means)
+        mix = self._mix(plausible)
+        around = mix if plausible is means else self.mean(plausible)
+        return mix, share * self._mix((plausible - around).square()), noise
 
     def _apart(self, means: Tensor) -> Tensor:
         """(K, N, T) -> (N, T) the weighted variance of the experts around the mix."""
-        return torch.einsum("knt,tk->nt", (means - self.mean(means)).square(), self.weights)
+        return self._mix((means - self.mean(means)).square())
 
     def learn(self, means: Tensor, y: Tensor) -> None:
         """Learn from what the experts forecast.

@@ -92,8 +92,7 @@ class Iterated(Declared, Model):
         """The mix of both, with the variance of its own past errors."""
         rows = self._rows(x)
         means = torch.stack([self._rolled(one, rows, x.future) for one in (self.plain, self.hinged)])
-        latent, noise = self.mixer.variances(means, random_walk_variance(x, self.shape))
-        return Mixed(self.mixer.mean(means), latent, noise, means)
+        return Mixed(*self.mixer.issue(means, random_walk_variance(x, self.shape)), means)
 
     def inner_models(self) -> dict[str, Model]:
         return {"plain": self.plain, "hinged": self.hinged}

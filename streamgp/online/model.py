@@ -39,6 +39,8 @@ from streamgp.online.scaling import Standardiser
 from streamgp.online.standardised import Standardised
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import FAR, Winsoriser
+from streamgp.predictives.gaussian import Gaussian
+from streamgp.recalled import Recalls
 from streamgp.state import Declared, Nested, Parts, RandomState, Value, fingerprint, holding
 
 CHUNK = 4096
@@ -56,7 +58,7 @@ WEAK = 0.01
 """Ratio of signal to noise variance below which a run is warned."""
 
 
-class StreamModel(Declared, Model):
+class StreamModel(Recalls, Declared, Model):
     """See the module.
 
     Args:
@@ -165,6 +167,22 @@ class StreamModel(Declared, Model):
             z = self.inputs(x)
         return self._issue(x, self.posterior.look(z), self._shift(x))
 
+    @torch.no_grad()
+    def covariance(self, x: Inputs) -> Tensor | None:
+        """(T, N, N): covariance of the observations that are forecast for N windows together, the noise of each on the
+        diagonal, which is the variance of `predict`; None where it is not Gaussian or has no closed form."""
+        issued = self.predict(x)
+        if not isinstance(issued, Gaussian) or not self.rebuilt:
+            return None
+        z = self.inputs(x)
+        if self.winsorise.doubts(z, self.posterior.weight):
+            z = self.inputs(self.inputs.bridged(x, FAR))
+        latent = self.posterior.covariance(z)
+        if latent is None:
+            return None
+        found = latent * (self.outputs.scale.to(z).square()[:, None, None] if self.posterior.units else 1.0)
+        return found + torch.diag_embed((issued.variance - issued.latent_variance).T)
+
     def glitches(self, x: Inputs) -> Tensor:
         """(N,) which windows have a value that `predict` takes for a glitch, and replaces."""
         z: Tensor = self.inputs(x)
@@ -208,11 +226,13 @@ class StreamModel(Declared, Model):
 
     def _learned(self, x: Inputs, y: Tensor, z: Tensor) -> Step:
         """Learn windows, z when standardised, or rebuild with them."""
+        since, before = self.seen + len(y) - self.tried, self.rebuilt
+        if self.recalled is not None and self.posterior.waits(len(y)) and not self._due(since, len(y)):
+            return Step(math.nan, self.posterior.size, True, "rows wait")
         look, shift = self.posterior.glance(z), self._shift(x)
         self.posterior.scored(look, self._standardised(y, shift))
         look = self.posterior.measured(look, self.winsorise.reaches(y, self._issue(x, look, shift)))
         y = self.winsorise(y, self._issue(x, look, shift), self.posterior.weight)
-        since, before = self.seen + len(y) - self.tried, self.rebuilt
         if not self._due(since, len(y)):
             return self._learn(x, y, look, shift, "update")
         if self.posterior.carries and self.seen + len(y) > self.memory.capacity:

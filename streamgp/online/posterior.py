@@ -206,6 +206,11 @@ class Posterior(nn.Module, ABC):
     def look(self, z: Tensor) -> Look:
         """Standardised windows (N, W); before anything is learned, the prior."""
 
+    def covariance(self, z: Tensor) -> Tensor | None:
+        """(T, N, N) or (1, N, N): covariance of the function at these windows (N, W) together, whose diagonal is the
+        latent variance; None where the family has none in closed form."""
+        return None
+
     def glance(self, z: Tensor) -> Look:
         """As `look`, for windows that are learned: the latent variance may be too small, where it costs something."""
         return self.look(z)
@@ -319,6 +324,10 @@ class Posterior(nn.Module, ABC):
             z: (R, W) standardised.
             places: (R,) where the memory keeps them.
         """
+
+    def waits(self, rows: int) -> bool:
+        """Whether so many new rows would only wait to be learned with later ones, so that no forecast changes yet."""
+        return False
 
     def scored(self, look: Look, y: Tensor) -> None:
         """Take note of how rows that are not learned yet were forecast. y: (N, T) standardised, as observed."""

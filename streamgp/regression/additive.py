@@ -186,6 +186,8 @@ class Regression(nn.Module):
     """
 
     SUMS: ClassVar[tuple[str, ...]] = ("outer", "moment", "square", "weight")
+    replaces: ClassVar[bool] = True
+    """No method changes a tensor in place: see `streamgp.fork`."""
 
     def __init__(self, columns: int, size: int, capacity: int) -> None:
         super().__init__()

@@ -216,6 +216,13 @@ class LostInputs:
             self._ring.write(code, step, step, doubt)
             self._new = None
 
+    def was_read(self, code: int, step: int, column: int) -> None:
+        """What counted as missing in a row that is kept was a value, and stands there now."""
+        slot = int(self._ring.find(np.array([code]), np.array([step]))[0])
+        if slot >= 0:
+            doubt = self._ring.values.reshape(-1, self._ring.channels)[slot]
+            doubt[[column, column + self.columns]] = np.nan
+
     def doubt(self, code: Ints, step: Ints, place: Ints, off: Ints, known: slice) -> Doubt | None:
         """Of some of the inputs, (N, J, k), at the steps `step` + `off` of these series; None where all were read.
 

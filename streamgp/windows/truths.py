@@ -1,4 +1,5 @@
-"""Truths of rows that are missing among the values before: spikes, until their rows have answered."""
+"""Truths of rows that are missing among the values before: spikes, until their rows have answered; and the last spikes
+of all columns, which may prove to be new levels."""
 
 from __future__ import annotations
 
@@ -34,20 +35,21 @@ class TruthsApart:
     def __init__(self, targets: int) -> None:
         self.targets = targets
         self._kept = dict[tuple[int, int], tuple[float, ...]]()  # (series, step) -> targets, NaN: none apart
-        self._last = dict[tuple[int, int], tuple[int, float]]()  # (series, target) -> step and value of its last spike
+        self._last = dict[tuple[int, int], tuple[int, float]]()  # (series, column) -> step and value of its last spike
 
     def take(self, code: Ints, step: Ints, values: Floats, truths: Floats) -> None:
         """Keep what differs in rows (N,) of these series and steps: values (N, C), truths (N, C)."""
-        differ = np.isnan(values[:, : self.targets]) & ~np.isnan(truths[:, : self.targets])
+        differ = np.isnan(values) & ~np.isnan(truths)
         for row in np.flatnonzero(differ.any(1)).tolist():
-            own = np.where(differ[row], truths[row, : self.targets], np.nan)
-            self._kept[int(code[row]), int(step[row])] = tuple(own.tolist())
-            for target in np.flatnonzero(differ[row]).tolist():
-                self._last[int(code[row]), target] = int(step[row]), float(own[target])
+            own = np.where(differ[row], truths[row], np.nan)
+            if differ[row, : self.targets].any():
+                self._kept[int(code[row]), int(step[row])] = tuple(own[: self.targets].tolist())
+            for column in np.flatnonzero(differ[row]).tolist():
+                self._last[int(code[row]), column] = int(step[row]), float(own[column])
 
-    def last(self, code: int, target: int) -> tuple[int, float] | None:
-        """Step and value of the last spike of a target of a series."""
-        return self._last.get((code, target))
+    def last(self, code: int, column: int) -> tuple[int, float] | None:
+        """Step and value of the last spike of a column of a series."""
+        return self._last.get((code, column))
 
     def put(self, code: Ints, step: Ints, y: Tensor) -> Tensor:
         """The truths y (N, O) of rows that answer now, with those that were kept, which are forgotten."""
@@ -65,7 +67,7 @@ class TruthsApart:
         return y
 
     def state(self) -> Json:
-        """Lists of [series, step, targets], None where a target is not apart, and of [series, target, step, value]."""
+        """Lists of [series, step, targets], None where a target is not apart, and of [series, column, step, value]."""
         kept = [
             [code, step, [None if np.isnan(value) else value for value in own]]
             for (code, step), own in sorted(self._kept.items())
@@ -80,7 +82,7 @@ class TruthsApart:
         """
         about: Any = held
         self._kept = {}
-        self._last = {(int(c), int(o)): (int(step), float(value)) for c, o, step, value in about["last"]}
+        self._last = {(int(c), int(at)): (int(step), float(value)) for c, at, step, value in about["last"]}
         for code, step, own in about["kept"]:
             if len(own) != self.targets:
                 raise ValueError(f"a spike of {len(own)} targets, where there are {self.targets}")

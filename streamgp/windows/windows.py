@@ -143,6 +143,11 @@ class Windows:
         said, self._faults.said = self._faults.said, []
         return said
 
+    @property
+    def waiting(self) -> int:
+        """Rows that are not current yet, as they wait for known values."""
+        return self._queue.shape[1]
+
     def flush(self) -> tuple[Asks, Answers]:
         """Make the rows current that still wait for known values: they answer, but nothing is asked at them."""
         code, step, ds, position = self._queue[:, np.lexsort((self._queue[1], self._queue[0]))]
@@ -192,6 +197,16 @@ class Windows:
     def shifted(self, asks: Asks, column: int, sign: float) -> Inputs:
         """See `Asking.shifted`."""
         return self._asking.shifted(asks, column, sign)
+
+    def ask_known(self) -> Asks:
+        """The newest question of every series whose known inputs have come: at the row H steps before its newest."""
+        self._reserve()
+        step = self._last[0, : len(self.names)] - self._waits
+        code = np.flatnonzero((step >= 0) & (self._ring.find(np.arange(len(step)), step) >= 0))
+        ds = self._ring.ds.reshape(-1)[self._ring.find(code, step[code])]
+        place = np.full(len(code), -1, np.int64)
+        rows = Current(code, step[code], ds, place + self.rows - self._waits, place, place)
+        return self._asking.ask(rows, self._past())
 
     def gather(self, parts: Iterable[Windows]) -> None:
         """Hold the rows of the windows of parts of the series, to ask at the newest; nothing is pushed after."""
@@ -264,7 +279,7 @@ class Windows:
             answers.append(found[1])
             self._dead += [(one, int(self._last[0, one.code])) for one in dead if start <= one.row < stop]
             for level in levels:
-                if start <= level.row < stop and level.column < len(self.spec.targets):
+                if start <= level.row < stop:
                     self._bring_back(level.code, level.column)
             for one, step in self._dead:
                 if not ((self._queue[0] == one.code) & (self._queue[1] <= step)).any():
@@ -289,9 +304,9 @@ class Windows:
             last.forget(code, column, stuck.value)
             last.take(known)
 
-    def _bring_back(self, code: int, target: int) -> None:
-        """What counted as the last spike of a target was the first value of a new level."""
-        ring, last = self._ring, self._apart.last(code, target)
+    def _bring_back(self, code: int, column: int) -> None:
+        """What counted as the last spike of a column was the first value of a new level."""
+        ring, last = self._ring, self._apart.last(code, column)
         if last is None:
             return
         step, value = last
@@ -300,8 +315,11 @@ class Windows:
         if slot < 0:
             return
         row = ring.values.reshape(-1, ring.channels)[slot]
-        row[target] = value
-        if not ((self._queue[0] == code) & (self._queue[1] == step)).any():
+        row[column] = value
+        if column >= len(self.spec.targets):
+            if self._lost is not None:
+                self._lost.was_read(code, step, column - len(self.spec.targets))
+        elif not ((self._queue[0] == code) & (self._queue[1] == step)).any():
             self._take(Recent(*one, row[None, self._targets]))
 
     def _go_on(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, Current]:

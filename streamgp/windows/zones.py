@@ -107,6 +107,12 @@ class LocalClock:
         )
         return first.fill_null(next_hour)
 
+    def shown(self, begin: int, end: int, step: int) -> tuple[int, ...]:
+        """Numbers, from 1 at 00:00, that this clock shows of the periods of `step` μs from one instant to another."""
+        instants = pl.int_range(begin, end, step, eager=True).cast(pl.Datetime("us", "UTC"))
+        local = instants.dt.convert_time_zone(self._zone).dt.replace_time_zone(None)
+        return tuple((local.dt.epoch("us") % _DAY // step + 1).to_list())
+
     def _later(self, local: pl.Series, rows: pl.Series, series: pa.Array[Any] | None) -> list[bool]:
         """For the few rows inside a repeated hour, in order: whether each is in its second run."""
         answers = []

@@ -201,7 +201,11 @@ def test_pictures_that_did_not_arrive_are_made_again(
     assert len(made) == 2 and "away" in caplog.text
 
 
-def test_the_duration_is_that_of_the_work_and_not_of_the_time_between(uri: str, tmp_path: Path) -> None:
+def test_the_duration_is_that_of_the_work_and_not_of_the_time_between(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamgp_pipelines.adapters.mlflow.tracker.RETRY_SECONDS", ())  # the folder has no model
+
     def hours() -> float:
         info = MlflowClient(uri).get_run(tracker.run_id).info
         return (info.end_time - info.start_time) / 3_600_000

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [needs("chromium", "test-slow"), pytest.mark.slow]
 
-WIDTHS = (390, 1280)
+SCREENS = ((390, "dark"), (1280, "light"))
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +31,12 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return room / "report.html"
 
 
-@pytest.fixture(params=WIDTHS)
+@pytest.fixture(params=SCREENS, ids=str)
 def page(file: Path, open_page: Callable[..., Page], request: pytest.FixtureRequest) -> Iterator[Page]:
-    """The page at one width, with every figure drawn; no error and no request may come of it."""
+    """The page on one screen, with every figure drawn; no error and no request may come of it."""
     wrong: list[str] = []
-    page = open_page(viewport={"width": request.param, "height": 900}, offline=True)
+    width, scheme = request.param
+    page = open_page(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
     page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     own = ("file:", "blob:", "data:")
@@ -59,6 +60,20 @@ def test_everything_is_drawn_and_nothing_is_run(page: Page, file: Path) -> None:
     assert any(text.startswith(EVIL[:30]) for text in page.evaluate(names))  # shown as it is written
     one = figures[2]
     assert page.evaluate("[...document.querySelectorAll('.js-plotly-plot')[2].data[0].y]") == one["data"][0]["y"]
+
+
+def test_ink_is_light_where_the_screen_is_dark(page: Page) -> None:
+    """Also when that changes while the page is open."""
+    paper = "getComputedStyle(document.documentElement).backgroundColor"
+    drawn = "[...document.querySelectorAll('.js-line, svg text')]"
+    inks = f"{drawn}.map(one => one.matches('text') ? one.style.fill : one.style.stroke)"
+    for scheme, other in (("dark", "light"), ("light", "dark"), ("dark", "light")):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.wait_for_timeout(1500)
+        assert page.evaluate(paper) == {"dark": "rgb(17, 24, 31)", "light": "rgb(255, 255, 255)"}[scheme]
+        found = set(page.evaluate(inks))
+        ink = {"dark": {"rgb(232, 237, 242)", "rgb(242, 244, 247)"}, "light": {"rgb(27, 31, 36)", "rgb(0, 0, 0)"}}
+        assert ink[scheme] <= found and not ink[other] & found
 
 
 def test_another_date_is_another_forecast(page: Page, file: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.cli.conftest import run, write_rows
 
 HEAVY = frozenset({"torch", "mlflow", "matplotlib", "pandas", "scipy", "sqlalchemy", "ray", "sympy"})
+READERS = frozenset({"pyarrow", "polars", "deltalake", "numpy"})
 
 PROGRAM = """
 import sys
@@ -23,18 +24,37 @@ finally:
 """
 
 
-def imported(environment: dict[str, str], *words: object) -> set[str]:
-    """The heavy packages that one command line, in a process of its own, has imported."""
+def imported(environment: dict[str, str], *words: object, code: int = 0, says: str = "") -> set[str]:
+    """The heavy packages that one command line, in a process of its own that ends with `code` and
+    `says` something, has imported; those of `READERS` too where it fails."""
     line = [sys.executable, "-c", PROGRAM, *(str(word) for word in words)]
     done = subprocess.run(line, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
     modules = done.stderr.rpartition("modules:")[2].split()
-    return HEAVY & {name.partition(".")[0] for name in modules}
+    return (HEAVY | READERS if code else HEAVY) & {name.partition(".")[0] for name in modules}
 
 
 @pytest.mark.parametrize("words", [("models",), ("train", "--help")])
 def test_pages_need_nothing(words: tuple[str, ...], environment: dict[str, str]) -> None:
     assert imported(environment, *words) == set()
+
+
+WRONG = {
+    "train --table nowhere --target y": "is not a table",
+    "forecast --checkpoint .": "no checkpoint",
+    "serve --checkpoint nowhere": "no checkpoint",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_path_is_refused_at_once(line: str, environment: dict[str, str]) -> None:
+    assert imported(environment, *line.split(), code=4, says=WRONG[line]) == set()
+
+
+def test_a_wrong_file_is_refused_at_once(environment: dict[str, str]) -> None:
+    words = ("ingest", "nowhere.csv", "--table", "t")
+    assert imported(environment, *words, code=3, says="nowhere.csv: there is no such file") == set()
 
 
 @pytest.mark.slow

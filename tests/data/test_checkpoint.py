@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
-import textwrap
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,43 +137,42 @@ def test_an_error_at_any_step_leaves_the_older_or_the_newer(
     assert len(list(tmp_path.iterdir())) == checkpoint.KEEP  # nothing of the failed attempt is left
 
 
-KILLED = """
-    import os, signal, sys
-    from pathlib import Path
-    from tests.data.test_checkpoint import write
-    home, point = Path(sys.argv[1]), int(sys.argv[2])
+def killed_at(home: Path, point: int) -> None:
+    """Write a fourth checkpoint, in a fork that ends at the n-th call that touches the disk."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
     calls = 0
-    def killing(real):
-        def call(*args, **kwargs):
-            global calls
+
+    def killing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            nonlocal calls
             calls += 1
             if calls == point:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return real(*args, **kwargs)
+            return real(*args)
+
         return call
-    for point, child in [(point, 0) for point in range(1, 16)]:
-        child = os.fork()
-        if child == 0:
-            calls = 0
-            os.fsync, os.rename, os.mkdir = killing(os.fsync), killing(os.rename), killing(os.mkdir)
-            write(home / str(point), 4)
-            os._exit(0)
-        os.waitpid(child, 0)
-"""
+
+    try:
+        os.fsync, os.rename, os.mkdir = killing(os.fsync), killing(os.rename), killing(os.mkdir)
+        write(home, 4)
+    finally:
+        os._exit(0)
 
 
 def test_sigkill_at_any_step_leaves_the_older_or_the_newer(tmp_path: Path) -> None:
+    found = []
     for point in range(1, 16):
+        home = tmp_path / str(point)
         for value in (1, 2, 3):
-            write(tmp_path / str(point), value)
-    script = textwrap.dedent(KILLED)
-    subprocess.run([sys.executable, "-c", script, str(tmp_path), "0"], check=True, cwd=Path(__file__).parents[2])
-    found = set()
-    for point in range(1, 16):
-        found.add(value_of(tmp_path / str(point)))
-        write(tmp_path / str(point), 5)
-        assert value_of(tmp_path / str(point)) == 5
-    assert found == {3, 4}
+            write(home, value)
+        killed_at(home, point)
+        found.append(value_of(home))
+        write(home, 5)
+        assert value_of(home) == 5
+    assert {*found} == {3, 4} and found == sorted(found)
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------

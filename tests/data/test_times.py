@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp.errors import DataError, UsageError
-from streamgp_data.times import Clock, TimeReader, Times, decide, is_time
+from streamgp_data.instants import FORMATS, text_times
+from streamgp_data.times import Clock, TimeReader, Times, decide, format_of, is_time
 from tests.properties import examples
 from tests.words import names, naming
 
@@ -203,6 +205,23 @@ def test_hints() -> None:
     assert names(refused.value.hint, "--time-format %d.%m.%Y %H:%M")
     with pytest.raises(UsageError, match=naming("Europe/Munich")):
         decide(pa.array(["2024-01-01"]), None, "Europe/Munich", "a")
+
+
+def test_the_format_of_a_cell_is_the_first_that_reads_it() -> None:
+    """Most formats are left out by the letters and the punctuation of the cell alone."""
+    one = {"%d": "07", "%m": "1", "%Y": "-2024", "%H": "23", "%I": "1", "%M": "05", "%S": "9", "%b": "jAn", "%p": "pm"}
+    other = {"%d": "31", "%m": "12", "%Y": "2024", "%H": "13", "%I": "+1", "%M": "00", "%S": "00", "%b": "MARCH"}
+    cells = []
+    for form in FORMATS:
+        for filled in (one, one | other):
+            cell = re.sub("%.", lambda mark, filled=filled: filled[mark[0]], form)
+            cells += [cell, f" {cell}\t", f"{cell}.0", cell.replace(" ", "T"), cell.replace(" ", ""), f"{cell} Z"]
+    found: dict[str, str] = {}
+    for form in FORMATS:
+        bad = text_times(pa.array(cells), False, form)[1]
+        found = {cell: form for cell, wrong in zip(cells, bad, strict=True) if not wrong} | found
+    assert set(FORMATS) - set(found.values()) == set()
+    assert [format_of(pa.array([cell])) for cell in cells] == [found.get(cell) for cell in cells]
 
 
 def test_what_looks_like_a_time() -> None:

@@ -30,6 +30,23 @@ def toy(rows: int, seed: int, experts: int = 3, shape: Shape = SHAPE) -> tuple[T
     return (y + common + size * own) * unit, y * unit
 
 
+@given(seed=st.integers(0, 10**6), experts=st.integers(1, 4), glitch=st.sampled_from([0.0, 1e3, 1e6]))
+@examples(20)
+def test_mean_and_variances_in_one_go_are_those_apart(seed: int, experts: int, glitch: float) -> None:
+    means, y = toy(40, seed, experts)
+    mixer = Mixer(experts, SHAPE, memory=100.0)
+    mixer.learn(means, y)
+    means[0, 3] += glitch
+    prior = torch.ones_like(y)
+    mean, latent, noise = mixer.issue(means, prior)
+    plausible = mixer._plausible(means)
+    apart = torch.einsum("knt,tk->nt", (plausible - mixer.mean(plausible)).square(), mixer.weights)
+    share = (0.5 * mixer.square / mixer.apart.clamp(min=1e-300)).clamp(max=1.0)
+    assert same_bits(mean, mixer.mean(means))
+    assert torch.allclose(latent, share * apart)
+    assert torch.allclose(noise, (mixer.square - share * mixer.apart + prior) / (mixer.count + 1.0))
+
+
 def quadratic_program(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     k = len(a)
     found = scipy.optimize.minimize(

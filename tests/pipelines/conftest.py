@@ -1,20 +1,13 @@
-"""No waiting for the disk, and one Ray for all that want it."""
+"""One Ray for all that want it."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from streamgp_pipelines.adapters.ray import cluster
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that dies loses nothing that it has written; only a machine would, and none dies here."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture(scope="session")

@@ -149,7 +149,7 @@ def test_a_finished_run_repeats_its_summary(online: World, tmp_path: Path) -> No
         GP,
         NET,
         GP | {"inputs": "x", "known": "k", "calendar": True},
-        GP | {"set": SMALL | {"solver": "exact", "kernel": "matern", "training.scheme": "algorithm2"}},
+        GP | {"set": SMALL | {"solver": "exact", "kernel": "matern", "training.scheme": "algorithm2"}, "warmup": 100},
         GP | {"set": SMALL | {"solver.grid": "10", "mode": "regression"}, "inputs": "x", "known": "k"},
     ],
     ids=["gp_lstm", "lstm", "gaps", "exact", "regression"],

@@ -75,6 +75,68 @@ def test_a_regressor_learns_goes_on_and_is_kept(one: Any) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("one", SMALL, ids=lambda one: type(one).__name__)
+def test_covariances_of_all_rows_have_the_variances_on_their_diagonal(one: Any) -> None:
+    x, y = rows()
+    fitted = one.fit(x[:80], np.stack((y, y**2), 1)[:80])
+    (mean, covariance), (same, std) = fitted.predict(x[:30], return_cov=True), fitted.predict(x[:30], return_std=True)
+    assert covariance.shape == (30, 30, 2) and np.array_equal(mean, same)
+    for column in range(2):
+        found = covariance[..., column]
+        assert np.allclose(found, found.T) and np.allclose(found.diagonal(), std[:, column] ** 2, rtol=1e-8)
+        assert np.linalg.eigvalsh(found).min() > 0
+    part = fitted.predict(x[5:9], return_cov=True)[1]
+    assert np.allclose(part, covariance[5:9, 5:9], rtol=1e-6, atol=1e-9)
+    assert fitted.fit(x[:80], y[:80]).predict(x[:7], return_cov=True)[1].shape == (7, 7)
+    with pytest.raises(RuntimeError, match="At most one"):
+        fitted.predict(x, return_std=True, return_cov=True)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        ExactGPRegressor(random_state=0),
+        SVDGPRegressor(random_state=0),
+        SVGPRegressor(points=80, epochs=8, random_state=0),  # whose noise is another one
+        RVMRegressor(random_state=0),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_covariances_are_those_of_the_dense_formula(one: Any) -> None:
+    """K** − K*X (KXX + σ²I)⁻¹ KX*, off the diagonal, up to the factor on the variance: with a basis of all rows, or of
+    the functions that the kernel is the sum of, nothing is approximated."""
+    x, y = rows()
+    fitted = one.fit(x[:80], y[:80])
+    kernel, new = fitted.kernel_, x[80:]
+    noise = np.asarray(kernel.noise_of_fit).item() ** 2
+    cross = np.asarray(kernel(new, x[:80]))
+    dense = np.asarray(kernel(new, new)) - cross @ np.linalg.solve(kernel(x[:80], x[:80]) + noise * np.eye(80), cross.T)
+    found, off = fitted.predict(new, return_cov=True)[1], ~np.eye(len(new), dtype=bool)
+    factor = (found[off] @ dense[off]) / (dense[off] @ dense[off])
+    tolerance = 0.02 if isinstance(one, SVGPRegressor) else 1e-3
+    assert 0.2 < factor < 5 and np.allclose(found[off], factor * dense[off], atol=tolerance * np.abs(dense[off]).max())
+
+
+def test_covariances_of_features_are_those_of_the_dense_formula() -> None:
+    """With k = φᵀφ, as with the formula of kernels."""
+    x, y = rows()
+    fitted = SMALL[1].fit(x[:80], y[:80])
+    model, head = fitted.model_, fitted.model_.posterior.engine.head
+    phi, new = (head.features(model.inputs(fitted._windows(part))).numpy() for part in (x[:80], x[80:]))
+    gram = phi @ phi.T + float(head.noise) * np.eye(80)
+    dense = new @ new.T - new @ phi.T @ np.linalg.solve(gram, phi @ new.T)
+    found = fitted.predict(x[80:], return_cov=True)[1] / model.outputs.scale.item() ** 2
+    off = ~np.eye(len(new), dtype=bool)
+    assert np.allclose(found[off], dense[off], atol=1e-3 * np.abs(dense).max())  # sums of features are float32
+
+
+def test_no_covariance_of_what_is_not_gaussian() -> None:
+    x, y = rows()
+    fitted = SVDGPRegressor(basis=32, likelihood="logistic", random_state=0).fit(x, (y > 0).astype(float))
+    with pytest.raises(ValueError, match=naming("SVDGPRegressor return_std=True return_cov=True")):
+        fitted.predict(x, return_cov=True)
+
+
 def test_frames_searches_and_several_targets() -> None:
     x, y = rows()
     frame = pl.DataFrame(x, schema=["speed", "load"]).to_pandas()

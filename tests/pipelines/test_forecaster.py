@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from datetime import timedelta, timezone
 from inspect import signature
@@ -17,6 +18,7 @@ from polars.testing import assert_frame_equal
 
 import streamgp
 from streamgp.errors import DataError, SchemaError, StateError, UsageError
+from streamgp.recalled import RecalledByName
 from streamgp_pipelines import load as load_checkpoint
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, scores_of, tensors_of
 
@@ -319,3 +321,24 @@ def test_whole_days_of_a_workbook_are_said() -> None:
     assert any('time_format="excel"' in one for one in streamgp.Forecaster("y", **options).learn(days).warnings)
     counted = streamgp.Forecaster("y", time_format="step", **options).learn(days)
     assert not any("excel" in one for one in counted.warnings)
+
+
+@pytest.mark.parametrize("known", [(), "k"])
+@pytest.mark.parametrize("horizon", [3, 40])
+@pytest.mark.parametrize("model", ["auto", "svdgp"])
+def test_forecasts_after_each_row_are_those_after_all_at_once(model: str, horizon: int, known: Any) -> None:
+    """What is recalled of the rows before changes nothing: missing values, and a micro-batch that fills, among them."""
+    data = frame_of(470).with_columns(pl.when(pl.col("t").dt.day() == 17).then(None).otherwise(pl.col("y")).alias("y"))
+    data = data if known else data.drop("k")
+    options: dict[str, Any] = {"season": 24, "lags": 4, "warmup": 150, "batch": 32, "every": "1h", "known": known}
+    one = streamgp.Forecaster("y", horizon, model=model, **options).learn(data[:405])
+    for row in range(405, 422):
+        future = data[row + 1 : row + 1 + horizon].drop("y") if known else None
+        one.learn(data[row : row + 1])
+        found = one.forecast(future=future)
+        if row % 4 == 0:
+            again = copy.copy(one)
+            again._learner, again._ahead = copy.deepcopy(one._learner), None
+            assert again._learner is not None
+            again._learner.recalled = RecalledByName()
+            assert_frame_equal(found, again.forecast(future=future), rel_tol=1e-9)

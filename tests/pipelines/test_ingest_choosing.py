@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from streamgp.errors import DataError, UsageError
@@ -78,14 +79,58 @@ def test_a_file_that_lacks_a_column_is_refused_with_both_names(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+def test_a_column_that_a_file_lacks_is_empty_in_its_rows_and_told(tmp_path: Path, suffix: str) -> None:
+    take(tmp_path / "t", write(tmp_path / "jan.csv", "ds,y,temp,note\n2024-01-01,1,5.5,a\n2024-01-02,2,6.5,b\n"))
+    frame = pl.DataFrame({"ds": ["2024-02-01", "2024-02-02"], "y": [3.0, 4.0]})
+    later = tmp_path / f"feb.{suffix}"
+    {"csv": frame.write_csv, "parquet": frame.write_parquet, "jsonl": frame.write_ndjson}[suffix](later)
+    dry = take(tmp_path / "t", later, dry_run=True)
+    found = take(tmp_path / "t", later)
+    for told in (dry, found):
+        assert hints(told, f"feb.{suffix} 'temp' 'note' empty") == [True]
+    assert (found["added"], found["quarantined"]) == (2, {})
+    kept = rows(tmp_path / "t")
+    assert kept["y"].to_list() == [1.0, 2.0, 3.0, 4.0]
+    assert kept["temp"].to_list() == [5.5, 6.5, None, None] and kept["note"].to_list() == ["a", "b", None, None]
+    with later.open("a") as file:
+        file.write({"csv": "2024-02-03,x\n", "jsonl": '{"ds": "2024-02-03", "y": "x"}\n'}.get(suffix, ""))
+    if suffix != "parquet":  # its rows go to the quarantine as they are
+        assert take(tmp_path / "t", later)["quarantined"] == {"unparsable": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("y,temp\n1,2\n", "'ds' rename"),
+        ("ds,temp\n2024-02-01,1\n", "'y' add"),
+        ("ds,y,temperature\n2024-02-01,1,2\n", "'temp' 'temperature' rename --signals 'y'"),
+    ],
+)
+def test_without_time_or_target_or_with_another_name_it_is_refused_with_the_remedy(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    take(tmp_path / "t", write(tmp_path / "jan.csv", "ds,y,temp\n2024-01-01,1,5.5\n"))
+    with pytest.raises(DataError) as refused:
+        take(tmp_path / "t", write(tmp_path / "feb.csv", text))
+    assert names(f"{refused.value.message} {refused.value.hint}", said) and rows(tmp_path / "t").height == 1
+    if "temperature" in text:
+        assert take(tmp_path / "t", tmp_path / "feb.csv", signals="y")["added"] == 1
+
+
+def test_a_header_with_another_unit_is_its_column_where_another_is_missing(tmp_path: Path) -> None:
+    take(tmp_path / "t", write(tmp_path / "jan.csv", "ds,a [kWh],b\n2024-01-01,1,5.5\n"))
+    found = take(tmp_path / "t", write(tmp_path / "feb.csv", "ds,a [MWh]\n2024-02-01,0.003\n"))
+    assert hints(found, "'a [MWh]' 'a [kWh]'") and hints(found, "'b' empty")
+    assert rows(tmp_path / "t").row(1)[2:] == (3.0, None)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
 def test_columns_of_a_file_are_chosen_by_signals(tmp_path: Path, suffix: str) -> None:
     source = tmp_path / f"a.{suffix}"
     plain = write(
         tmp_path / "all.csv",
         "when,site,load,temp [°C],note\n" + "".join(f"2024-01-0{day},a,{day}.5,{day},x\n" for day in (1, 2, 3)),
     )
-    import polars as pl
-
     frame = pl.read_csv(plain, try_parse_dates=True)
     {"csv": lambda p: p.write_bytes(plain.read_bytes()), "parquet": frame.write_parquet, "jsonl": frame.write_ndjson}[
         suffix

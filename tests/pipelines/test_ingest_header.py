@@ -17,6 +17,8 @@ from streamgp_pipelines.config import DescribeConfig
 from streamgp_pipelines.ingestion.look import describe_file
 from tests.pipelines.ingesting import quarantine, rows, take, write
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 TITLED = {
     "padded": "Report;;\nSite;North;\nZeit;kW;state\n2024-01-01 00:00;1,5;a\n2024-01-01 00:15;2,5;a\n",
     "many rows": "Report;;\nSite;North;\nZeit;kW;state\n"

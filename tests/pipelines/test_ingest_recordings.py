@@ -24,6 +24,8 @@ from tests.needs import needs, public
 from tests.pipelines.ingesting import quarantine, rows, take
 from tests.pipelines.killed import Crash, code_of, start
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 T = np.arange(3000) / 100
 
 

@@ -12,6 +12,8 @@ from streamgp.errors import DataError, TableError
 from streamgp_data.table import Table
 from tests.pipelines.ingesting import FRAME, quarantine, rows, take, text_of, write
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 DAYS = "time,y\n" + "".join(f"01/{at:02d}/2024,{at}\n" for at in range(1, 13))
 WRONG, RIGHT = {"time": "time", "time_format": "%m/%d/%Y"}, {"time": "time", "time_format": "%d/%m/%Y"}
 

@@ -15,6 +15,8 @@ from streamgp_data.table import Table
 from tests.pipelines.ingesting import quarantine, rows, take, write
 from tests.words import names
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 START = datetime(2024, 1, 1)
 TIMES = [START + timedelta(minutes=15 * at) for at in range(8)]
 SCALES = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}

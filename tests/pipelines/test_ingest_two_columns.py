@@ -8,6 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import polars as pl
+import pyarrow as pa
 import pytest
 import xlsxwriter
 
@@ -15,10 +16,13 @@ import streamgp
 from streamgp import Forecaster
 from streamgp.errors import DataError, TableError, UsageError
 from streamgp_data.table import Table
+from streamgp_data.times import Clock, TimeReader
 from streamgp_pipelines.config import DescribeConfig
 from streamgp_pipelines.ingestion.look import describe_file
 from tests.pipelines.ingesting import quarantine, rows, take, write
 from tests.words import names
+
+pytestmark = pytest.mark.usefixtures("read_here")
 
 LONDON = ZoneInfo("Europe/London")
 
@@ -127,6 +131,71 @@ def test_settlement_periods_through_a_change_of_the_clock(start: datetime, every
     with pytest.raises((DataError, UsageError)) as refused:  # by a clock that is never changed they are no times
         take(tmp_path / "u", tmp_path / "a.csv", **given)
     assert names(refused.value.hint, "--timezone")
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin", "Australia/Sydney", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("count", [24, 48])
+@pytest.mark.parametrize("style", ["counted", "shown", "extra"])
+def test_numbers_of_a_clock_that_is_changed_as_sources_have_them(zone: str, count: int, style: str) -> None:
+    """Counted through the day, as the clock shows them, or with one beyond the last for those that come twice."""
+    local, minutes, cells, series, expected = ZoneInfo(zone), 1440 // count, [], [], []
+    if zone.endswith("Howe") and count == 24:  # its days have half an hour more
+        return
+    for month, first in ((3, 29), (4, 5), (9, 30), (10, 4), (10, 26), (11, 2), (3, 9)):
+        for at in range(3):
+            day = datetime(2024, month, first) + timedelta(days=at)
+            begin, end = (one.replace(tzinfo=local).astimezone(UTC) for one in (day, day + timedelta(days=1)))
+            instants = [
+                begin + timedelta(minutes=minutes * k)
+                for k in range(int((end - begin).total_seconds()) // 60 // minutes)
+            ]
+            shown = [(t.astimezone(local).hour * 60 + t.astimezone(local).minute) // minutes + 1 for t in instants]
+            again = [k for k, number in enumerate(shown) if number in shown[:k]]
+            numbers = [*range(1, len(shown) + 1)] if style == "counted" else list(shown)
+            if style == "extra":
+                for k, place in enumerate(again, count + 1):
+                    numbers[place] = k
+            cells += [f"{day:%Y-%m-%d} period {number}" for number in numbers for _ in "ab"]
+            series += [name for _ in numbers for name in "ab"]
+            expected += [instant for instant in instants for _ in "ab"]
+    clock = Clock("period", f"period-{count}", zone, localise=True)
+    for size in (len(cells), 19):  # blocks do not matter
+        reader, found = TimeReader(clock), []
+        for start in range(0, len(cells), size):
+            part = slice(start, start + size)
+            found += reader.read(pa.array(cells[part]), pa.array(series[part])).values.to_pylist()
+        assert found == expected
+
+
+@pytest.mark.parametrize("name", ["HE", "Hr_End", "HourEnding", "hour_ending", "Hour", "Heure"])
+@pytest.mark.parametrize("month", [3, 11])
+def test_hours_that_end_are_found_by_any_name_and_read_as_the_clock_has_them(
+    name: str, month: int, tmp_path: Path
+) -> None:
+    zone = ZoneInfo("America/New_York")
+    begin = datetime(2024, month, 1, 5 if month == 3 else 4, tzinfo=UTC)
+    instants = [begin + timedelta(hours=at) for at in range(23 + 13 * 24 if month == 3 else 25 + 13 * 24)]
+    lines = [f"{t.astimezone(zone):%Y-%m-%d},{t.astimezone(zone).hour + 1},{at}\n" for at, t in enumerate(instants)]
+    path = write(tmp_path / "a.csv", f"Date,{name},Load\n{''.join(lines[:200])}")
+    with pytest.raises(UsageError) as refused:
+        take(tmp_path / "t", path)
+    assert names(refused.value.hint, f"--time 'Date,{name}'")
+    given: dict[str, Any] = {"time": f"Date,{name}", "timezone": "America/New_York"}
+    for end in (len(lines), 221, 223):  # also where a run ends within the day
+        path = write(tmp_path / "a.csv", f"Date,{name},Load\n{''.join(lines[:end])}")
+        table = tmp_path / f"t{end}"
+        assert take(table, path, **given)["quarantined"] == {}
+        assert take(table, write(path, f"Date,{name},Load\n{''.join(lines)}"), **given)["quarantined"] == {}
+        assert rows(table)[f"Date,{name}"].to_list() == instants
+
+
+def test_a_panel_of_days_is_told_how_to_name_its_series(tmp_path: Path) -> None:
+    lines = "".join(f"2024-05-{day:02d},{site},{day * site}\n" for day in range(1, 8) for site in range(1, 25))
+    path = write(tmp_path / "a.csv", f"date,site,y\n{lines}")
+    with pytest.raises(UsageError) as refused:
+        take(tmp_path / "t", path)
+    assert names(refused.value.hint, "--series 'site'")
+    assert take(tmp_path / "t", path, series="site")["added"] == 168
 
 
 def test_periods_that_no_day_has_are_put_aside(tmp_path: Path) -> None:

@@ -19,8 +19,16 @@ MIXES = {"ensemble", "iterated", "gp_lstm", "gp_gru", "gp_rnn", "gp_narx", "gru"
 SMALL: dict[str, Any] = {"every": "1h", "horizon": 2, "inputs": "x", "lags": 4, "warmup": 150, "batch": 64}
 
 
+FEW: dict[str, Any] = {
+    "gru": {"epochs": 1},
+    "gp_lstm": {"epochs": 1},
+    "exact": {"training": {"evaluations": 8}},
+    "qsgp": {"features": {"size": 192, "width": 64}},
+}
+
+
 def fitted(model: str, **options: Any) -> streamgp.Forecaster:
-    small = {"gru": {"epochs": 1}, "gp_lstm": {"epochs": 1}}.get(model, {})
+    small = FEW.get(model, {})
     given = SMALL | {"season": 24 if model != "iterated" else "none", "options": small} | options
     return streamgp.Forecaster("y", model=model, **given).fit(frame_of(300))
 

@@ -47,7 +47,7 @@ def ran(frame: pl.DataFrame, place: Path, **options: Any) -> pl.DataFrame:
         warnings.simplefilter("ignore")
         fit_stream(
             place / "table", "y", model="linear", horizon=DAY, season=(DAY, 7 * DAY), checkpoint=place / "run",
-            predictions=cells, **options,
+            predictions=cells, batch=168, **options,
         )  # fmt: skip
     found = pl.read_parquet(cells).drop_nulls("y")
     ends = {"mean": "linear", "low": "linear-lo-95", "high": "linear-hi-95"}

@@ -49,6 +49,8 @@ OPTIONS: dict[str, Any] = {
     "set": SETS,
 }
 
+ROWS = 2600
+
 
 def outcomes(count: int, seed: int = 0, kind: type[pl.DataType] = pl.Boolean) -> pl.DataFrame:
     """Hourly rows: rain is true with the probability σ(2 wind − 1), which is the column chance."""
@@ -67,12 +69,21 @@ def rain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "table"
 
 
+def trained_on(rain: Path, home: Path, **options: Any) -> dict[str, Any]:
+    diary = Diary(home / "c")
+    found = run(rain, home / "c", tracker=diary, predictions=home / "p.parquet", **OPTIONS | options)
+    return {"found": found, "home": home / "c", "diary": diary, "frame": pl.read_parquet(home / "p.parquet")}
+
+
 @pytest.fixture(scope="module")
 def trained(rain: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    home = tmp_path_factory.mktemp("trained")
-    diary = Diary(home / "c")
-    found = run(rain, home / "c", tracker=diary, predictions=home / "p.parquet", score_from="2000", **OPTIONS)
-    return {"found": found, "home": home / "c", "diary": diary, "frame": pl.read_parquet(home / "p.parquet")}
+    return trained_on(rain, tmp_path_factory.mktemp("trained"), score_from="2000")
+
+
+@pytest.fixture(scope="module")
+def short(rain: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Fewer rows, where no number is looked at closely."""
+    return trained_on(rain, tmp_path_factory.mktemp("short"), max_rows=ROWS, checkpoint_every=500)
 
 
 @pytest.mark.slow
@@ -95,25 +106,25 @@ def test_probabilities_are_near_the_truth_and_calibrated(trained: dict[str, Any]
     assert found["warnings"] == [] and found["coverage"] == {}
 
 
-def test_metrics_over_the_rows(trained: dict[str, Any]) -> None:
-    points = trained["diary"].points
+def test_metrics_over_the_rows(short: dict[str, Any]) -> None:
+    points = short["diary"].points
     laps = [values for _, values in points if "log_loss" in values]
     assert len(laps) >= 2 and all({"brier", "accuracy", "calibration_error"} <= values.keys() for values in laps)
     last = points[-1][1]
-    assert last["overall_log_loss"] == trained["found"]["log_loss"] and "overall_accuracy" in last
+    assert last["overall_log_loss"] == short["found"]["log_loss"] and "overall_accuracy" in last
     assert not any("coverage" in name for _, values in points for name in values)
 
 
-def test_it_forecasts_alone_and_without_bands(trained: dict[str, Any]) -> None:
-    forecaster = load(trained["home"])
-    last = outcomes(4000)["t"][-1]
+def test_it_forecasts_alone_and_without_bands(short: dict[str, Any]) -> None:
+    forecaster = load(short["home"])
+    last = outcomes(ROWS)["t"][-1]
     future = pl.DataFrame({"t": [last], "wind": [2.0]}).with_columns(pl.col("t") + pl.duration(hours=1)).to_arrow()
     found = forecaster.forecast(future=future)
     assert found.binary and found.levels == ()
     assert found.frame.columns == ["unique_id", "ds", "cutoff", "svdgp", "svdgp-std", "svdgp-std-latent"]
     assert found.frame["svdgp"][0] == pytest.approx(0.953, abs=0.06)
     with pytest.raises(UsageError):
-        load(trained["home"]).forecast(levels=[80.0], future=future)
+        load(short["home"]).forecast(levels=[80.0], future=future)
 
 
 @pytest.mark.slow

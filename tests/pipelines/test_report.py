@@ -189,7 +189,13 @@ def test_the_terms_of_the_newest_forecast_add_up_to_it(tmp_path: Path, model: st
 
     run_of(tmp_path / "table", tmp_path / "known", model=model, known="k", **more)
     found = report(ReportConfig.read({"checkpoint": tmp_path / "known", "output": tmp_path / "k.html"}))
-    assert any("contributions(future)" in line for line in found.missing)
+    assert "What the forecast is made of" in found.sections
+    page = (tmp_path / "k.html").read_text()
+    forecast, reference = figure(page, "Forecast and its reference")["data"]
+    added = figure(page, "What is added to the reference")["data"]
+    assert "known k" in {one["name"] for one in added} and "by the model as it is now" in page
+    total = [sum(values) for values in zip(reference["y"], *(one["y"] for one in added), strict=True)]
+    assert total == pytest.approx(forecast["y"], rel=1e-4)
 
 
 def trained_without(run: Trained, room: Path) -> Path:

@@ -12,7 +12,7 @@ import pytest
 
 import streamgp
 
-HOURS, DAY = 900, 24
+HOURS, DAY = 700, 24
 TIMES = [datetime(2024, 1, 1) + timedelta(hours=hour) for hour in range(HOURS)]
 
 
@@ -28,7 +28,8 @@ def scored(columns: dict[str, Any], **options: Any) -> tuple[float, list[str]]:
     frame = pl.DataFrame({"t": TIMES, **columns})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        learned = streamgp.Forecaster("y", 6, season=DAY, time="t", every="1h", model="linear", **options).learn(frame)
+        learned = streamgp.Forecaster("y", 6, season=DAY, time="t", every="1h", batch=128, model="linear", **options)
+        learned.learn(frame)
     return learned.scores["mae"], [str(one.message) for one in caught]
 
 

@@ -18,6 +18,8 @@ from tests.pipelines.ingesting import quarantine, rows, take, write
 from tests.pipelines.worlds import frame_of, make_table, run, scores_of
 from tests.words import naming
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 
 @pytest.mark.slow
 def test_a_run_goes_on_with_what_it_learned_and_a_new_one_learns_the_newest(tmp_path: Path) -> None:

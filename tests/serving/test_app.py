@@ -71,6 +71,23 @@ def test_rows_are_learned_and_forecast_from(home: Path) -> None:
         assert client.post("/rows", json=[]).json()["accepted"] == 0
 
 
+def test_a_request_without_a_row_that_can_be_taken_is_refused(home: Path) -> None:
+    with client_of(home) as client:
+        good, bad, worse = as_objects(new_rows(3))
+        bad["y"], worse["y"] = "abc", "def"
+        found = client.post("/rows", json={"rows": [bad, worse]})
+        said = found.json()
+        assert (found.status_code, said["error"], said["field"]) == (422, "DataError", "rows[0].y")
+        assert "'abc'" in said["message"] and "none of 2 rows was taken" in said["message"] and said["hint"]
+        assert [(one["row"], one["reason"], one["column"]) for one in said["quarantined"]] == [
+            (0, "unparsable", "y"),
+            (1, "unparsable", "y"),
+        ]
+        for _ in range(2):  # one that is taken, and one that the table has then
+            found = client.post("/rows", json={"rows": [good, bad]})
+            assert (found.status_code, [one["row"] for one in found.json()["quarantined"]]) == (200, [1])
+
+
 def test_a_leap_of_the_clock_is_told(home: Path) -> None:
     with client_of(home) as client:
         first, second = as_objects(new_rows(2))

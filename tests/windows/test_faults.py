@@ -181,16 +181,18 @@ def test_series_of_a_panel_are_apart() -> None:
 
 
 def pushed(
-    y: Any, sizes: list[int], known: bool = False, restart: bool = False, faults: bool = True
+    y: Any, sizes: list[int], known: bool = False, restart: bool = False, faults: bool = True, x: Any = None
 ) -> tuple[Any, Any]:
-    """Questions and answers of a stream read in pieces, by position."""
-    inputs = {"inputs": ("x",), "known": ("x",)} if known else {}
+    """Questions and answers of a stream read in pieces, by position; x: of an input, which counts where it is known."""
+    inputs = ({"inputs": ("x",)} if known or x is not None else {}) | ({"known": ("x",)} if known else {})
+    whole = np.arange(len(y)).astype(float) if x is None else x
     spec = WindowSpec(("y",), **inputs, lags=6, horizon=3, season=DAY, seasons=(DAY,), faults=faults)
     windows, start, asks, answers = Windows(spec), 0, [], []
     for size in [*sizes, len(y)]:
         part = y[start : start + size]
-        x = np.arange(start, start + len(part)).astype(float)
-        ask, answer = windows.push(pa.record_batch({"y": part, "x": x} if known else {"y": part}))
+        ask, answer = windows.push(
+            pa.record_batch({"y": part, "x": whole[start : start + size]} if inputs else {"y": part})
+        )
         asks.append(ask)
         answers.append(answer)
         start += size
@@ -252,3 +254,21 @@ def test_the_first_value_of_a_level_comes_back(known: bool) -> None:
         cut = pushed(y, sizes, known, restart=sizes[0] > 1)
         for a, b in zip([*one[0], *one[1]], [*cut[0], *cut[1]], strict=True):
             torch.testing.assert_close(a, b, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_the_first_value_of_a_level_of_an_input_comes_back(known: bool) -> None:
+    """As that of a target; a spike does not, and neither depends on how the stream is cut."""
+    y, x = noise(360), noise(360, 1)
+    level, spike = x + 1e5 * (np.arange(360) >= 300), x + 1e5 * (np.arange(360) == 300)
+    for moved, comes in ((level, True), (spike, False)):
+        one, plain = pushed(y, [], known, x=moved), pushed(y, [], known, faults=False, x=moved)
+        behind = int((one[0][0] > 301).nonzero()[0])
+        same = [
+            torch.equal(a[behind:].nan_to_num(), b[behind:].nan_to_num()) for a, b in zip(one[0], plain[0], strict=True)
+        ]
+        assert all(same) == comes
+        for sizes in ([7] * 50, [301, 1, 1], [1] * 359):
+            cut = pushed(y, sizes, known, restart=sizes[0] > 1, x=moved)
+            for a, b in zip([*one[0], *one[1]], [*cut[0], *cut[1]], strict=True):
+                torch.testing.assert_close(a, b, equal_nan=True, rtol=0, atol=0)

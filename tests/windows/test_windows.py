@@ -376,6 +376,21 @@ def test_ask_last_equals_the_question_that_the_stream_asks() -> None:
     )
 
 
+@pytest.mark.parametrize("season", [1, 24])
+def test_ask_known_equals_the_last_question_that_the_stream_has_asked(season: int) -> None:
+    generator = np.random.default_rng(0)
+    y, k = generator.normal(size=(2, 400))
+    y[generator.random(400) < 0.1] = k[generator.random(400) < 0.05] = np.nan
+    windows = Windows(WindowSpec(targets=("y",), known=("k",), lags=6, horizon=4, season=season))
+    assert not len(windows.ask_known().origin)
+    for start in range(0, 400, 37):
+        asks, _ = windows.push(pa.record_batch({"y": y[start : start + 37], "k": k[start : start + 37]}))
+    again, place = windows.ask_known(), len(asks.origin) - 1
+    assert again.origin.tolist() == asks.origin[place:].tolist() == [395]
+    for found, wanted in ((again.x, asks.x.rows(slice(place, None))), ([again.ds], [asks.ds[place:]])):
+        assert all(torch.equal(one, two) for one, two in zip(found, wanted, strict=True) if one is not None)
+
+
 def test_ask_last_by_count_and_without_a_clock() -> None:
     spec = WindowSpec(targets=("y",), known=("k",), lags=2, horizon=2)
     windows = Windows(spec)

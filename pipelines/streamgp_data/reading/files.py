@@ -14,6 +14,7 @@ import pyarrow as pa
 from streamgp import registry
 from streamgp.base import Chunk, Offset, Source
 from streamgp.errors import DataError, UsageError
+from streamgp_data.presence import no_source
 from streamgp_data.reading.bytes import COMPRESSED, open_bytes
 from streamgp_data.reading.records import Stopped
 from streamgp_data.reading.signs import signs
@@ -74,9 +75,7 @@ def expand(names: tuple[str, ...]) -> list[str]:
         else:
             files = sorted(file for file in glob.glob(name, recursive=True) if Path(file).is_file())
             if not files:
-                raise DataError(
-                    f"{name}: there is no such file", hint="name a file, a directory, a glob in quotes, or -"
-                )
+                raise no_source(name)
         found += [file for file in files if file not in found]
     return found
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from streamgp_data.presence import check_checkpoint, check_sources, check_table
 from streamgp_pipelines.config.settings import (
     Ahead,
     Bytes,
@@ -302,6 +303,10 @@ class IngestConfig(MessageSettings):
         False, description="Print what would be done, write nothing"
     )
 
+    def check_there(self) -> None:
+        """The sources."""
+        check_sources(self.source)
+
     @model_validator(mode="after")
     def _melts_or_repairs(self) -> Self:
         if self.melt and self.repair:
@@ -336,6 +341,13 @@ class DescribeConfig(Settings):
     header_row: HeaderRow = None
     columns: Columns = ()
     no_header: NoHeader = False
+
+    def check_there(self) -> None:
+        """The table or the checkpoint; a file is opened soon enough."""
+        if self.table is not None:
+            check_table(self.table)
+        if self.checkpoint is not None:
+            check_checkpoint(self.checkpoint)
 
     @model_validator(mode="after")
     def _one(self) -> Self:

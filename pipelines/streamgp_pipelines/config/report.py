@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from streamgp_data.presence import check_checkpoint, check_table
 from streamgp_pipelines.config.settings import Checkpoint, Directory, Flag, HelpPanel, Settings, TableUri
 
 
@@ -31,6 +32,13 @@ class ReportConfig(Settings):
     tracking_uri: Annotated[str | None, Flag(HelpPanel.OUTPUT, "URI|none")] = Field(
         None, description="MLflow store whose run gets the page as an artifact, or none; default: that of the run"
     )
+
+    def check_there(self) -> None:
+        """The checkpoint, and the table that was named."""
+        if self.checkpoint is not None:
+            check_checkpoint(self.checkpoint)
+        if self.table is not None:
+            check_table(self.table)
 
     @model_validator(mode="after")
     def _one(self) -> Self:

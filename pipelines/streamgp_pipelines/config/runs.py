@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from streamgp_data.presence import check_checkpoint, check_file, check_table
 from streamgp_pipelines.config.ingest import Follow, FromBroker, MetricsAt
 from streamgp_pipelines.config.settings import (
     LARGEST,
@@ -103,6 +104,13 @@ class DataConfig(Settings):
     engine: Engine = "local"
     workers: Workers = None
     address: Address = None
+
+    def check_there(self) -> None:
+        """The table, unless it is made of what a broker has, and the file to begin with."""
+        if getattr(self, "source", None) is None:
+            check_table(self.table)
+        if (init := getattr(self, "init", None)) is not None:
+            check_file(init, "--init")
 
     @model_validator(mode="after")
     def _workers_are_possible(self) -> Self:
@@ -428,6 +436,15 @@ class ForecastConfig(Settings):
         """Whether the model is to be run on its own output."""
         return self.paths is not None or self.plug_in
 
+    def check_there(self) -> None:
+        """Checkpoint, table and future values."""
+        if self.checkpoint is not None:
+            check_checkpoint(self.checkpoint)
+        if self.table is not None:
+            check_table(self.table)
+        if self.future is not None:
+            check_file(self.future, "--future")
+
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if (self.checkpoint is None) == (self.model_uri is None):
@@ -468,6 +485,10 @@ class CheckConfig(Settings):
         description="Rows that count as the newest, rounded up to the points of the run's curves",
     )
     on_alarm: Annotated[OnAlarm, Flag(HelpPanel.ALARMS)] = None
+
+    def check_there(self) -> None:
+        """The checkpoint."""
+        check_checkpoint(self.checkpoint)
 
 
 class DoctorConfig(Settings):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
+from streamgp_data.presence import check_checkpoint, check_table
 from streamgp_pipelines.config.ingest import FromBroker
 from streamgp_pipelines.config.settings import AHEAD, Ahead, Bytes, Checkpoint, File, Flag, HelpPanel, OnAlarm
 
@@ -69,6 +70,13 @@ class ServeConfig(FromBroker):
         1000, ge=0, description="Most requests a second of one address; 0: any"
     )
     on_alarm: Annotated[OnAlarm, Flag(HelpPanel.ALARMS, first=True)] = None
+
+    def check_there(self) -> None:
+        """The checkpoints, unless a model of the registry makes one, and the tables that were named."""
+        for directory in self.checkpoint if self.model_uri is None else ():
+            check_checkpoint(directory)
+        for table in self.table:
+            check_table(table)
 
     @model_validator(mode="after")
     def _served(self) -> Self:

@@ -53,7 +53,8 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags, then the environment, then the file; an environment that says nothing is not asked for each field."""
-        named = any(name.upper().startswith(PREFIX) for name in os.environ)
+        given = {name.upper() for name in os.environ}
+        named = any(PREFIX + field.upper() in given for field in settings_cls.model_fields)
         found = (init_settings, env_settings) if named else (init_settings,)
         return found if cls._file is None else (*found, TomlConfigSettingsSource(settings_cls, toml_file=cls._file))
 
@@ -77,6 +78,13 @@ class Settings(BaseSettings):
             raise UsageError(f"{file}: {error}", hint="the file must be TOML") from None
         except RecursionError:
             raise UsageError(f"{file}: it is nested too deeply", hint="the file must be TOML of options") from None
+
+    def check_there(self) -> None:
+        """See, before the libraries are imported that read them, that the files and directories to read are there.
+
+        Raises:
+            UsageError, DataError, TableError, CheckpointError: one is not.
+        """
 
 
 def _command(settings: type[Settings]) -> str:

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import torch
 
-from streamgp.base import Offset
+from streamgp.base import Due, Offset
 from streamgp.errors import DataError, StateError, UsageError
 from streamgp.forecasting.calibration import Calibration
 from streamgp.online.inputs import LARGEST
@@ -90,6 +90,8 @@ class Forecaster:
         self._again = 0 if tail is None else tail.num_rows  # rows behind it that the learner has
         self._online = about["fingerprint"]["mode"] == "online"
         self._moved = False
+        self.counted: list[Due] = []
+        """Pairs of forecasts and truths that rows behind the last full micro-batch made."""
         self.unit: str = about["unit"]
         self.units: dict[str, str] = about["units"]
         """Of the columns that windows are made of, of those that have one."""
@@ -164,7 +166,7 @@ class Forecaster:
             return
         self._moved = True
         if self._online:
-            self.learner.branch(self.tail)
+            self.counted = self.learner.branch(self.tail)
 
     def forecast(
         self,
@@ -186,6 +188,18 @@ class Forecaster:
             UsageError: the horizon is longer than the trained one, a level is none, or known inputs have no future.
             DataError: no series has a whole window at its newest row.
         """
+        found, warnings = self.steps(horizon, levels, future, quantiles)
+        about = self._about_it(self.naming(self._wanted(levels, quantiles)))
+        return Forecast(found, self.history(), *about, warnings=warnings, target=self.target)
+
+    def steps(
+        self,
+        horizon: int | None = None,
+        levels: Sequence[float] | None = None,
+        future: pa.Table | None = None,
+        quantiles: Sequence[float] | None = None,
+    ) -> tuple[pl.DataFrame, tuple[str, ...]]:
+        """The frame and the warnings of `forecast`."""
         self._ready()
         shape, windows = self.learner.windows.shape, self.learner.windows
         steps = shape.horizon if horizon is None else horizon
@@ -203,7 +217,7 @@ class Forecaster:
         found = frame(as_pairs(self.learner, asks, naming.calibration), windows.names, naming, shape).drop("step", "y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
         warnings = (*self._left_out(asks, future), *after_outages(asks, windows, naming), *self._held(future, steps))
-        return Forecast(kept, self.history(), *self._about_it(naming), warnings=warnings, target=self.target)
+        return kept, warnings
 
     def ask(self, future: pa.Table | None = None, needed: int | None = None) -> Asks:
         """A question at the newest row of every series, or at every row of `future` without lags.

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamgp import registry
 from streamgp.errors import DataError, UsageError
 from streamgp.windows.windows import WindowSpec
+from streamgp_data.presence import check_file
 from streamgp_data.reading.cells import FAULT, LINE, said
 from streamgp_data.reading.columnar import storable
 from streamgp_data.reading.files import FileSource, format_of, open_source
@@ -55,8 +56,7 @@ def read_future(
         DataError: it cannot be read, a column is missing or empty, it holds no row, a cell is none of its column, or a
             unit is another one; the line is named.
     """
-    if not path.is_file():
-        raise UsageError(f"--future {path}: there is no such file", hint="check the path")
+    check_file(path, "--future")
     form = format_of(str(path))
     if form is None or issubclass(registry.load("sources", form).Config, RecordingOptions):  # a recording
         hint = "convert the file"

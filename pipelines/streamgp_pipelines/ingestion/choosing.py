@@ -39,7 +39,7 @@ def asked_for(source: FileSource, config: IngestConfig, table: Table | None) -> 
 
 def as_table(source: FileSource, config: IngestConfig, table: Table) -> tuple[FileSource, IngestConfig, list[str]]:
     """A file with the columns of a table: one that differs by the unit in brackets alone is that column, and what the
-    table has not is left out. A file that lacks a column stays as it is.
+    table has not is left out, unless it may be one that the file lacks.
 
     Args:
         source: with its own columns.
@@ -63,7 +63,7 @@ def as_table(source: FileSource, config: IngestConfig, table: Table) -> tuple[Fi
         fitting = [one for one in new if bare_name(one) == bare_name(name)]
         if len(fitting) == 1 and sum(bare_name(one) == bare_name(name) for one in lacking) == 1:
             renamed[fitting[0]] = name
-    if len(renamed) < len(lacking):
+    if len(renamed) < min(len(lacking), len(new)):  # others may stand for what it lacks
         return source, config, []
     names = {name: renamed.get(name, name) for name in source.names if name in wanted or name in renamed}
     given = [one.rpartition("=") for one in config.unit]

@@ -119,8 +119,13 @@ class Sieve:
         self._source = source
 
     def _typed(self, rows: pa.RecordBatch, times: Times | None, powers: Mapping[str, int]) -> pa.Table:
-        """The table's columns of a chunk, its time column as instants or steps, its numbers in the table's units."""
-        table = pa.Table.from_batches([rows]).select(self._schema.names)
+        """The table's columns of a chunk, its time column as instants or steps, its numbers in the table's units; those
+        that it has not are empty."""
+        table = pa.Table.from_batches([rows])
+        for field in self._schema:
+            if field.name not in table.column_names:
+                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        table = table.select(self._schema.names)
         for name, between in powers.items():
             numbers = times_power(table.column(name).cast(pa.float64()).to_numpy(), between)
             at = table.schema.get_field_index(name)

@@ -14,14 +14,14 @@ from streamgp.windows.zones import canonical
 from streamgp_data.instants import PERIOD, compact_form, periods_of
 from streamgp_data.intervals import nanoseconds, written
 from streamgp_data.reading.files import FileSource
-from streamgp_data.reading.paired import Paired, joined, pair_in
+from streamgp_data.reading.paired import USUAL, Paired, joined, pair_in
 from streamgp_data.table import Table
 from streamgp_data.times import format_of
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig
 
-_PERIOD = re.compile(r"period|\bhour\b|\bhr\b|half.?hour|interval|\bslot\b|\bstunde|viertelstunde|\bsp\b|\bmtu\b", re.I)
+_PERIOD = re.compile(r"period|hour|\bhr\b|interval|\bslot\b|\bstunde|viertelstunde|\bsp\b|\bmtu\b", re.I)
 """Names of columns that number the periods of a day."""
 
 
@@ -86,13 +86,16 @@ def two_columns(source: FileSource, series: str | None = None) -> Two | None:
     clocks = [name for name in cells if name not in days and of_day(cells[name])]
     if days and clocks:
         return _two(source, days[0], clocks[0])
-    numbers = [name for name in cells if name not in days and _PERIOD.search(name) and _small(cells[name])]
-    if days and numbers:
+    numbers = [name for name in cells if days and name not in days and _small(cells[name])]
+    numbers = [name for name in numbers if _PERIOD.search(name) or _counts(cells[days[0]], cells[name])]
+    if numbers:
         try:
             Paired(source, days[0], numbers[0], format_of(cells[days[0]]), None, "UTC")
         except StreamgpError:  # its numbers do not count the periods of a day
             return None
-        return _two(source, days[0], numbers[0])
+        found = _two(source, days[0], numbers[0])
+        named = f", or with --series '{numbers[0]}' if that names series"
+        return found if _PERIOD.search(numbers[0]) else found._replace(options=found.options + named)
     return None
 
 
@@ -137,6 +140,15 @@ def _small(cells: pa.ChunkedArray[Any]) -> bool:
     """Whether cells are whole numbers of a day."""
     text = pl.Series(pl.from_arrow(cells.combine_chunks())).cast(pl.String).drop_nulls()
     return bool(len(text)) and bool(text.str.contains(r"^\s*\d{1,4}(\.0+)?\s*$").all())
+
+
+def _counts(days: pa.ChunkedArray[Any], numbers: pa.ChunkedArray[Any]) -> bool:
+    """Whether on most days numbers count the periods of a day, whatever they are called."""
+    day, text = (pl.Series(pl.from_arrow(cells.combine_chunks())).cast(pl.String) for cells in (days, numbers))
+    frame = pl.DataFrame({"day": day, "k": text.str.strip_chars().cast(pl.Float64, strict=False)}).drop_nulls()
+    found = frame.group_by("day").agg(pl.col("k").unique().sort())["k"].to_list()
+    whole = [list(range(first, first + count)) for count in USUAL for first in (0, 1)]
+    return 2 * sum(one in whole for one in found) >= max(len(found), 2)
 
 
 def _all_but_units(cells: pa.ChunkedArray[Any], pattern: str) -> bool:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig
 
 ROW = "row"
+TARGET = "y"
+"""The column that is the target where none is named."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,19 @@ class Plan:
         meta: the table's. schema: the table's columns without `_seq`, units in the field metadata.
         clock: how the time column is read; None without one.
         units: how its numbers become those of the table's units.
+        empty: columns of the table that the source has not, which its rows leave empty.
     """
 
     meta: TableMeta
     schema: pa.Schema
     clock: Clock | None
     units: UnitConversion = NO_UNITS
+    empty: tuple[str, ...] = ()
 
 
-def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
-    """Decide, or check against the table.
+def plan(source: FileSource, config: IngestConfig, table: Table | None, fill: bool = False) -> Plan:
+    """Decide, or check against the table. With `fill` the source may lack columns of it, if it has no others in their
+    place.
 
     Raises:
         SchemaError: columns or types do not fit the table, or a named column is missing.
@@ -72,6 +77,7 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
         if name is not None and name not in source.names:
             also = "" if source.header is None else f"; {seems_in(source.header)}"
             hint = f"it has: {', '.join(source.names)}{also}"
+            hint += "" if table is None else "; rename the one that is meant, or ingest the file into another table"
             raise SchemaError(f"{source.uri}: there is no column {name!r}", hint=hint)
     clock = None
     if meta.time is not None:
@@ -94,8 +100,10 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
     if config.duplicates is not None:
         meta = _repeated(meta, config.duplicates, new=table is None)
     given = given_units(source, config.unit)
-    schema = _schema(source, meta, clock, table, given)
-    return Plan(meta, schema, clock, units_of(source, config.unit, config.null, meta, schema, new=table is None))
+    empty = () if table is None or not fill else _lacking(source, table)
+    schema = _schema(source, meta, clock, table, given, empty)
+    units = units_of(source, config.unit, config.null, meta, schema, new=table is None)
+    return Plan(meta, schema, clock, units, empty)
 
 
 def plan_as_table(source: FileSource, config: IngestConfig, table: Table) -> Plan:
@@ -375,10 +383,37 @@ def _agreed(config: IngestConfig, table: Table, zone: str | None) -> TableMeta:
     return meta
 
 
+def _lacking(source: FileSource, table: Table) -> tuple[str, ...]:
+    """Columns of a table that a source has not.
+
+    Raises:
+        SchemaError: the target is among them, as later rows with it would be duplicates, or others may stand for them.
+    """
+    wanted = [name for name in table.schema.names if name != SEQ]
+    found = tuple(name for name in wanted if name not in source.names)
+    new = [name for name in source.names if name not in wanted]
+    if found and (new or TARGET in found or set(source.names) <= {*table.meta.keys}):
+        also, hint = "", "add it to the file, empty where there is no value"
+        if new:
+            both = ",".join(name for name in source.names if name not in (*new, *table.meta.keys))
+            also = f", but {', '.join(map(repr, new))}"
+            hint = f"if one is the other, rename it; else leave the new one out: --signals '{both}'"
+        raise SchemaError(
+            f"{source.uri} does not fit the table: it has no {', '.join(map(repr, found))}{also}",
+            hint=f"{hint}; or ingest the file into another table",
+        )
+    return found
+
+
 def _schema(
-    source: FileSource, meta: TableMeta, clock: Clock | None, table: Table | None, given: Mapping[str, str]
+    source: FileSource,
+    meta: TableMeta,
+    clock: Clock | None,
+    table: Table | None,
+    given: Mapping[str, str],
+    empty: tuple[str, ...],
 ) -> pa.Schema:
-    """The table's columns; the source will read them as these types."""
+    """The table's columns; the source will read them as these types, but for the empty ones."""
     natural = {field.name: field for field in source.schema if field.name not in (LINE, FAULT, TEXT)}
     for name in source.names:
         kept = table is not None and name in table.schema.names[1:]  # which is older than this name's meaning
@@ -404,7 +439,7 @@ def _schema(
             ]
         )
         _check_kinds(source, natural, schema, meta.time)
-        check_schema(names, schema, source.uri)
+        check_schema(names, pa.schema([field for field in schema if field.name not in empty]), source.uri)
     if clock is not None and meta.time is not None and clock.type != schema.field(meta.time).type:
         own = schema.field(meta.time).type
         hint = "times with an offset and naive ones do not mix; --timezone says whose clock naive times show"

@@ -177,7 +177,9 @@ class IngestionRun:
         notes: list[str] = []
         if self._table is not None:
             source, config, notes = as_table(source, config, self._table)
-        chosen = plan(source, config, self._table)
+        chosen = plan(source, config, self._table, fill=True)
+        if chosen.empty:
+            notes.append(f"{uri}: it has no column {', '.join(map(repr, chosen.empty))}: empty in its rows")
         report.reads, report.doubts = understood(source, chosen), doubts(source, chosen) + notes
         if self._table is None and self._config.time_format is None:
             report.doubts += readings(source, chosen, config.time is not None)

@@ -149,10 +149,12 @@ class Buckets(Learner):
         ahead._gather({bucket: one.tally for bucket, one in answers.items()})
         return ahead, [ahead._due(answers)]
 
-    def branch(self, rows: pa.RecordBatch | None) -> None:
+    def branch(self, rows: pa.RecordBatch | None) -> list[Due]:
+        _, counted = self.preview(rows)
         self.workers.run("branch", self._all(rows))
         self._gather(self.workers.run("tally", self._all(None)))
         self.look()
+        return counted
 
     def watch(self, rows: pa.RecordBatch) -> None:
         self.workers.run("watch", self._split(rows))

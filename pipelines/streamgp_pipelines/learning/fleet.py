@@ -19,6 +19,7 @@ from torch import Tensor
 
 from streamgp.base import Due, Fleet, Inputs, Json, Model, Predictive, Stateful, Step, Timed
 from streamgp.forecasting.bands import Bands, Issued
+from streamgp.fork import fork
 from streamgp.state import Declared, Tensors, Whole
 from streamgp.windows.calendar import Ints
 from streamgp.windows.windows import Answers, Asks
@@ -254,24 +255,25 @@ class FleetLearner(Learner):
         """A copy that has learned the full micro-batches of these rows, and asked and scored the partial ones."""
         ahead = copy.copy(self)
         for name in ("windows", "ledger", "bands", "scores", "counts", "clock", "waiting", "kept", "warmup", "fleet"):
-            setattr(ahead, name, copy.deepcopy(getattr(self, name)))
+            setattr(ahead, name, fork(getattr(self, name)))
         found = [] if rows is None else [ahead.advance(rows)[1]]
         found += [alone(ahead.counted(ahead._round(*rest))) for rest in ahead.waiting.rest(self._most)]
         found.append(ahead.counted(ahead._pair(*ahead.windows.flush())))
         return ahead, found
 
-    def branch(self, rows: pa.RecordBatch | None) -> None:
+    def branch(self, rows: pa.RecordBatch | None) -> list[Due]:
         """Learn these rows and all that wait, to forecast from there; see `Learner.branch`."""
-        if rows is not None:
-            self.advance(rows)
+        counted = [] if rows is None else [self.advance(rows)[1]]
         found = [self._round(*rest) for rest in self.waiting.rest(self._most)]
         found.append(self._pair(*self.windows.flush()))
+        counted += [alone(self.counted(due)) for due in found]
         some = [(due, due.whole) for due in found if due.whole is not None and len(due.whole)]
         if some:
             dues, whole = [due for due, _ in some], torch.cat([series for _, series in some])
             x, y = Inputs.cat([due.x for due in dues]), torch.cat([due.target for due in dues])
             issued = torch.cat([due.issued for due in dues], 1)
             self._learned(found[-1]._replace(x=x, target=y, issued=issued, whole=whole))
+        return counted
 
     @property
     def warmed(self) -> int:

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from streamgp.base import Json
-from streamgp.errors import DataError, ServiceError, UsageError
+from streamgp.errors import DataError, ServiceError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.initial_file import document, from_document
+from streamgp_data.presence import check_file
 from streamgp_pipelines.files import replaced
 
 
@@ -22,11 +23,9 @@ def read(path: Path) -> Initial:
         DataError: it holds something else, or is damaged.
         ServiceError: it cannot be read.
     """
+    check_file(path, "--init")
     try:
         text = path.read_text(encoding="utf-8")
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        hint = "--init names a file that streamgp tune has written"
-        raise UsageError(f"there is no file {path}", hint=hint) from None
     except UnicodeDecodeError:
         raise DataError(f"{path} is no JSON", hint="give a file that streamgp tune has written") from None
     except OSError as error:

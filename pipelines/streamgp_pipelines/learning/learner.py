@@ -26,7 +26,9 @@ from streamgp.forecasting.bands import Bands, Issued, Questions, features
 from streamgp.forecasting.scores import Scores
 from streamgp.forecasting.units import in_units
 from streamgp.forecasting.volatility import TINY, Errors
+from streamgp.fork import fork
 from streamgp.predictives.gaussian import Gaussian
+from streamgp.recalled import RecalledByName
 from streamgp.windows.ledger import Ledger
 from streamgp.windows.windows import Answers, Asks, Windows
 from streamgp_pipelines.learning.clock import Stopwatch
@@ -104,10 +106,16 @@ class Learner:
         """Called after each epoch of the warm-up, where there are several."""
         self.warmup = WarmUp()
         self.clock = Stopwatch()
+        self.recalled = RecalledByName()
+        self.scoring = True
+        """Whether scores are kept; nothing that is forecast depends on them."""
+        self.branched = False
+        """Whether this is a copy that goes no further: see `branch`."""
         self.begin()
 
     def begin(self) -> None:
         """Go back to the first row of the stream; the model keeps what it has learned."""
+        self.recalled.forget()
         self.windows = Windows(self.recipe.spec)
         shape = self.windows.shape
         calibration, period = self.calibration, self.phases.period
@@ -176,6 +184,7 @@ class Learner:
             each: called with the pairs that count, in one piece or in several that are never held together.
         """
         due = self._take(rows)
+        self.recalled.forget()
         step = self._learn(due)
         if self.rehearsal is not None:
             self.rehearsal.follow(rows, self.model, self.windows.names, self.warmup.done_at is not None)
@@ -201,28 +210,39 @@ class Learner:
         """
         ahead = copy.copy(self)
         for name in ("windows", "ledger", "bands", "scores", "counts", "clock", "alarms"):
-            setattr(ahead, name, copy.deepcopy(getattr(self, name)))
+            setattr(ahead, name, fork(getattr(self, name)))
         found = []
         if rows is not None and rows.num_rows:
             found.append(ahead.observe(rows))
         found.append(ahead.counted(ahead._pair(*ahead.windows.flush())))
         return ahead, found
 
-    def branch(self, rows: pa.RecordBatch | None) -> None:
+    def branch(self, rows: pa.RecordBatch | None) -> list[Due]:
         """Learn the last, partial micro-batch, and the rows that wait for known values, to forecast from there.
 
-        This is for a copy of the state, such as a checkpoint that was read: learning goes on from the state before,
-        which learns the whole micro-batch when it is full. What is learned here is a function of the rows alone.
+        This is for a copy of the state (`fork`), such as a checkpoint that was read: learning goes on from the state
+        before, which learns the whole micro-batch when it is full. What is learned here is a function of the rows
+        alone. All rows behind the last full micro-batch are learned again after each new one; what the state before
+        forecast for them is recalled.
+
+        Returns:
+            the pairs that count, as `preview` does.
         """
+        self.branched = True
         found = [] if rows is None else [self._take(rows)]
-        found.append(self._pair(*self.windows.flush()))
+        if self.windows.waiting or not found:
+            found.append(self._pair(*self.windows.flush()))
+        counted = [self.counted(due) for due in found]
         last = WarmUp()
         for due in found:
             last.add(due.x, due.target)
         windows = last.windows()
         if windows is not None:
             issued = torch.cat([due.issued for due in found if len(due.target)], 1)
+            if self.warmup.done_at is not None:
+                self.recalled.lend(self.model)
             self._learn(found[-1]._replace(x=windows[0], target=windows[1], issued=issued))
+        return counted
 
     def counted(self, due: Due) -> Due:
         """The pairs whose forecast was issued by a warmed-up model and after scoring starts, in target units."""
@@ -296,7 +316,7 @@ class Learner:
             asks, answers = restrict(asks, answers, self.only)
         issued = self._nothing()
         if len(asks.origin):
-            issued = self._predict(asks)
+            issued = self._issue(asks)
             asks = self.blurred(asks, self._predict)
             self.ledger.add(asks, self.widened(asks, issued))
         self._calibrate(asks, issued, answers)
@@ -304,18 +324,20 @@ class Learner:
         due = due._replace(target=self.windows.spec.learned(due.target))
         self._note(answers)
         fitted = self.fitted(answers.series)
-        if not bool(fitted.all()):
+        if self.scoring and not bool(fitted.all()):
             self.scores.scale(answers.y[~fitted], answers.seasonal[~fitted], answers.series[~fitted])
         if self.warmup.done_at is None:
             return due
-        self.scores.follow(answers.y[fitted], answers.seasonal[fitted], answers.series[fitted])
+        if self.scoring:
+            self.scores.follow(answers.y[fitted], answers.seasonal[fitted], answers.series[fitted])
         now, before = (self.windows.spec.learned(part[fitted]) for part in (answers.y, answers.seasonal))
         self.bands.follow(answers.series[fitted], now, before)
         if self.alarms is not None:
             learned = due._replace(y=self.windows.spec.learned(due.y, due.column))
             found = self.alarms.judge(learned, self._counts(due.series, due.position, due.cutoff))
             due = due._replace(tail=found.p, alarm=found.kind)
-        self.scores.add(self.counted(due))
+        if self.scoring:
+            self.scores.add(self.counted(due))
         assert due.aged is not None
         fair = select(due, ~(self._warm(due.series, due.position) | due.aged))
         self.bands.update(fair._replace(y=self.windows.spec.learned(fair.y, fair.column)))
@@ -436,7 +458,18 @@ class Learner:
 
     def predict(self, asks: Asks) -> Tensor:
         """(P, N, T) parameters of the raw predictive, on the CPU; nothing changes."""
-        return self.model.predict(asks.x.to(self.device)).parameters().cpu()
+        return self._parameters(asks.x)
+
+    def _parameters(self, x: Inputs) -> Tensor:
+        return self.model.predict(x.to(self.device)).parameters().cpu()
+
+    def _issue(self, asks: Asks) -> Predictive:
+        """The raw predictive of N windows; in a branch, those that an earlier one asked about are not asked again."""
+        if not self.branched:
+            return self._predict(asks)
+        with self.clock.measure("predict"):
+            found = self.recalled["issued"].of(asks.x, lambda some: [self._parameters(asks.x.rows(some))], [1])
+        return self.model.family.from_parameters(found[0])
 
     def _predict(self, asks: Asks) -> Predictive:
         """The raw predictive of N windows, back on the CPU; during the warm-up it is the prior."""

@@ -11,17 +11,25 @@ const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&
 // Plotly reads some tags in texts: nothing that it is given may look like one.
 const TEXTS = new Set(["name", "text", "ticktext"]);
 const escaped = (value, key = "") => {
-  if (typeof value === "string") return TEXTS.has(key) ? plain(value) : value;
-  if (Array.isArray(value)) return TEXTS.has(key) ? value.map((one) => escaped(one, key)) : value;
+  if (typeof value === "string") return TEXTS.has(key) ? plain(value) : key.endsWith("color") ? coloured(value) : value;
+  if (Array.isArray(value)) return TEXTS.has(key) || typeof value[0] === "object" ? value.map((one) => escaped(one, key)) : value;
   if (value === null || typeof value !== "object") return value;
   return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, escaped(one, name)]));
 };
 
+// Where the reader's screen is dark: the colours that Python and this script name, on a dark page. Ink becomes light.
+const dark = matchMedia("screen and (prefers-color-scheme: dark)");
+const INK = "#1b1f24", GRID = "#d5d8dc";
+const DARK = { "#000": "#f2f4f7", "#000000": "#f2f4f7", [INK]: "#e8edf2", "#30343b": "#c3cad3", [GRID]: "#2c3742", "#0072b2": "#2f94e0", "#9cc7e2": "#2c5f82", "#00507f": "#9cc7e2" };
+const coloured = (colour) => (dark.matches ? DARK[colour.toLowerCase()] ?? colour.replace("rgba(0,114,178,", "rgba(47,148,224,") : colour);
+
 const touch = matchMedia("(pointer: coarse)").matches;
 const CONFIG = { responsive: true, displayModeBar: false };
-const axis = { gridcolor: "#d5d8dc", zerolinecolor: "#8a9099", automargin: true, linecolor: "#1b1f24", ticks: "outside" };
+const axis = { gridcolor: GRID, zerolinecolor: "#8a9099", automargin: true, linecolor: INK, tickcolor: INK, ticks: "outside" };
 const LAYOUT = {
-  font: { family: "system-ui, sans-serif", size: 13, color: "#1b1f24" },
+  font: { family: "system-ui, sans-serif", size: 13, color: INK },
+  paper_bgcolor: "rgba(0,0,0,0)",
+  plot_bgcolor: "rgba(0,0,0,0)",
   margin: { l: 8, r: 12, t: 8, b: 8 },
   legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
   dragmode: touch ? false : "zoom",
@@ -155,6 +163,7 @@ const fanOf = (figure, fan) => {
   earlier.addEventListener("click", () => move(-1));
   later.addEventListener("click", () => move(1));
   figure.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
+  dark.addEventListener("change", draw);
   return renew();
 };
 
@@ -167,7 +176,9 @@ const fanOf = (figure, fan) => {
       const figure = figures[at];
       if (one.fan) await fanOf(figure, one.fan);
       else {
-        await drawing(figure.querySelector(".plot"), one.data, one.layout);
+        const draw = () => drawing(figure.querySelector(".plot"), one.data, one.layout);
+        await draw();
+        dark.addEventListener("change", draw);
         numbered(figure, () => tabulated(one.data, one.layout));
       }
     }

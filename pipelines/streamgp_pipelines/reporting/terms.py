@@ -19,13 +19,13 @@ SMALL = 1e-6
 
 
 def terms(learner: Learner, naming: Naming) -> pl.DataFrame | None:
-    """The frame of `contributions` at the newest row of each series; None where the model has no terms, where it needs
-    the future of known inputs, or where no series has a whole window."""
+    """The frame of `contributions` at the newest row of each series, with known inputs at the newest whose future has
+    come; None where the model has no terms, or no series has a whole window."""
     spec = learner.windows.spec
-    if not isinstance(learner.model, Decomposes) or spec.transforms or spec.known or not spec.lags:
+    if not isinstance(learner.model, Decomposes) or spec.transforms or not spec.lags:
         return None
     try:
-        asks = learner.windows.ask_last()
+        asks = learner.windows.ask_known() if spec.known else learner.windows.ask_last()
         return contributions(learner, asks, naming) if len(asks.origin) else None
     except (DataError, StateError):
         return None
@@ -55,5 +55,6 @@ def terms_section(found: pl.DataFrame, naming: Naming, y: str) -> Section:
     parts.append(lines(title, added, naming.moments.label, y))
     of = " · ".join(str(part) for part in panels.row(0))
     issued = stamps(own["cutoff"].head(1), naming.moments)[0]
-    note = f"The forecast of {of} from {issued}: its mean is the sum of these terms."
+    now = ", by the model as it is now" if any(column.startswith("known ") for column in named.columns) else ""
+    note = f"The forecast of {of} from {issued}{now}: its mean is the sum of these terms."
     return Section("What the forecast is made of", parts, note)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import time
 from collections.abc import Callable
@@ -12,11 +11,11 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 import pyarrow as pa
-import torch
 from pydantic_core import to_json
 
 from streamgp.base import Step
 from streamgp.errors import StateError
+from streamgp.fork import fork
 from streamgp_data.checkpoint import Saved
 from streamgp_data.remote import unanswered
 from streamgp_data.table import Table
@@ -27,7 +26,6 @@ from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.learning.checkpointing import manifest, match_machine, passed_over
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.frames import Naming
-from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.newest import NewestScored
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.seasons import of_no_row
@@ -102,14 +100,6 @@ def give_back() -> None:
     """Let the operating system have the memory of the state shown before; glibc keeps it in pieces otherwise."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def copy_of(learner: Learner) -> Learner:
-    """A copy that shares nothing with the learner. PyTorch never frees the state of a Generator that `deepcopy` copied:
-    2.6 kB at each state that is shown."""
-    parts = (part for module in learner.model.modules() for part in vars(module).values())
-    memo = {id(part): part.clone_state() for part in parts if isinstance(part, torch.Generator)}
-    return copy.deepcopy(learner, memo)
 
 
 class _Ended(Exception):
@@ -237,15 +227,15 @@ class Host(OnlineRun):
     def _show(self) -> None:
         began = time.monotonic()
         session, tail = self.session, self.tail
-        learned = session.learner.warmup.done_at is not None
-        judged, last = session.learner.preview(tail) if learned else (session.learner, [])
-        alarms = None if judged.alarms is None else judged.alarms.summary()
-        newest = session.newest.ahead(last)
-        learner = copy_of(session.learner)
+        learner = fork(session.learner)
         about = manifest(learner, session.table, session.options, session.offset)
         saved = Saved(session.config.checkpoint, learner.rows, about | {"fitted": False}, {}, {})
         forecaster = forecasting.Forecaster(saved, learner, tail)
-        self.view = LearnerView(forecaster, self.name, learner.rows + self._tail_rows(), newest, alarms)
+        forecaster.observe()
+        alarms = None if learner.alarms is None else learner.alarms.summary()
+        newest = session.newest.ahead(forecaster.counted)
+        rows = session.learner.rows + self._tail_rows()
+        self.view = LearnerView(forecaster, self.name, rows, newest, alarms)
         give_back()
         self.shown_at = time.monotonic()
         self._cost = self.shown_at - began

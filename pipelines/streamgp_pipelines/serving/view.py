@@ -30,7 +30,7 @@ class LearnerView:
     """A copy of a learner's state that has learned all rows so far; nothing in it changes any more.
 
     Args:
-        forecaster: of the copy.
+        forecaster: of the copy, at its newest row.
         name: of the checkpoint.
         rows: that it has learned.
         newest: scored forecasts, up to its last row.
@@ -50,7 +50,6 @@ class LearnerView:
         self._forecaster, self._lock = forecaster, Lock()
         self._kept: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
         self._figures: dict[str, float] | None = None
-        forecaster.observe()
 
     @property
     def spec(self) -> Any:

@@ -82,8 +82,7 @@ class Ensemble(Declared, Model):
 
     def _predict(self, x: Inputs) -> Mixed:
         means = self._means(self.experts, x)
-        latent, noise = self.mixer.variances(means, random_walk_variance(x, self.shape))
-        return Mixed(self.mixer.mean(means), latent, noise, means)
+        return Mixed(*self.mixer.issue(means, random_walk_variance(x, self.shape)), means)
 
     def parts(self, x: Inputs) -> dict[str, Tensor]:
         """Those of the linear experts, weighted, and what each other adds to the reference of the first of them; the

@@ -148,6 +148,13 @@ class GrowingPosterior:
         half = self.half(h)
         return self.mean(h), self._variance(h, half) * self.scale, half
 
+    @torch.no_grad()
+    def covariance(self, h: Tensor) -> Tensor:
+        """(N', W) -> (T, N', N'): a_t (k(h, h) − VᵀV)."""
+        half = self.half(h)
+        found: Tensor = self.kernel(h, h) - half.mT @ half  # (R, N', N')
+        return found.repeat_interleave(self.columns // len(found), 0) * self.scale[:, None, None]
+
     def draw(self, paths: int, generator: Generator) -> ExactDraw:
         """Functions, whose spread is that of C; see `streamgp.solvers.exact.draw`."""
         return ExactDraw(self.kernel, self.mean, self.half, self.columns, paths, generator)

@@ -99,6 +99,9 @@ class ExactPosterior(Declared, Posterior, DrawsFunctions):
         mean, latent, half = self.rows.look(z)
         return Look(z, half, mean, latent, self.rows.noises)
 
+    def covariance(self, z: Tensor) -> Tensor:
+        return self.rows.covariance(z)
+
     def absorb(self, look: Look, arrival: Arrival) -> str:
         z, half, y, rows, event = look.z, look.features, arrival.y, self.rows, ""
         y = torch.where(torch.isfinite(y), y, look.mean)

@@ -17,6 +17,7 @@ from streamgp.encoders.identity import Identity
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import ADAM, Search, SearchState, thinned
 from streamgp.kernels import Stationary
+from streamgp.linalg.cholesky import whiten
 from streamgp.models._evidence import way_of
 from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.learner import FiniteLearner
@@ -109,6 +110,11 @@ class FinitePosterior(Declared, Posterior, DrawsFunctions):
         phi, served = self.learner.features(z), self.learner.forecasting
         latent = self.learner.regression.leverage(phi)[:, None] * served.unit
         return Look(z, phi, phi @ served.weights, latent * self.factor, served.noise * self.factor)
+
+    @torch.no_grad()
+    def covariance(self, z: Tensor) -> Tensor:
+        half = whiten(self.learner.regression.posterior.lower, self.learner.features(z).T)
+        return half.T @ half * (self.learner.forecasting.unit * self.factor).reshape(-1, 1, 1)
 
     def predictive(self, look: Look) -> Predictive:
         if self.config.predictive == "gaussian":

@@ -32,6 +32,7 @@ from streamgp.online.panel import panel_of
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import Winsoriser
 from streamgp.predictives.mixed import Mixed
+from streamgp.recalled import Recalled, Recalls
 from streamgp.regression.memories import Held, Sums, refuse, under
 from streamgp.state import gather, holding, scatter
 
@@ -201,16 +202,20 @@ class DirectRegression(nn.Module):
             found |= {at + name: part for name, part in views.items()}
         return found
 
-    def look(self, x: Inputs) -> DirectLook:
+    def look(self, x: Inputs, recalled: Recalled | None = None) -> DirectLook:
         """What the windows look like to the regressions of this one model, and their forecasts.
 
         Before anything was learned there are no columns, and all memories forecast the first base.
+
+        Args:
+            x: the windows.
+            recalled: of their columns.
         """
         if self.sums is None:
             first = self.columns.bases(x, self.levels)[:1]
             none = first.new_zeros(1, self.shape.columns, first.shape[1], 0)
             return DirectLook(none, first, first.expand(self.memories, -1, -1, -1))
-        made = self._made(self.guarded(x, self.levels, self.width))
+        made = self._made(self.guarded(x, self.levels, self.width), recalled)
         return self.looked(self.held(looked=True), made.bases[:, None], made.features[None], made.phased)
 
     def looked(self, held: Held, bases: Tensor, features: Tensor, phased: Phased | None) -> DirectLook:
@@ -257,19 +262,29 @@ class DirectRegression(nn.Module):
                 found[label] = found[label] + value if label in found else value
         return found
 
-    def _made(self, x: Inputs) -> Made:
+    def _made(self, x: Inputs, recalled: Recalled | None = None) -> Made:
         """What is made of the windows; those that are learned were forecast a batch before, and are kept until then."""
         assert x.context is not None
         bits = x.context.view(torch.int64)  # NaN is the same as NaN
         for last in self._last:
             if last.known is self.known and torch.equal(last.context.view(torch.int64), bits):
                 return last
-        features, _ = self.columns(x, self.known, self.levels)
-        phased = None if self.phases is None else self.phases.made(x, self.known, self.levels)
-        made = Made(x.context, self.known, self.columns.bases(x, self.levels), features, phased)
+        if recalled is None:
+            bases, features, *phased = self._columns(x)
+        else:
+            bases, features, *phased = recalled.of(
+                x, lambda some: self._columns(x.rows(some)), [1] * (2 + (self.phases is not None))
+            )
+        grouped = None if self.phases is None else self.phases.grouped(x, phased[0])
+        made = Made(x.context, self.known, bases, features, grouped)
         if len(bits) <= CHUNK:
             self._last = [*self._last[-KEPT:], made]
         return made
+
+    def _columns(self, x: Inputs) -> list[Tensor]:
+        """(B, N, T) bases, (T, N, d) columns of the direct regression, and those by phase, where there are some."""
+        found = [self.columns.bases(x, self.levels), self.columns(x, self.known, self.levels)[0]]
+        return found if self.phases is None else [*found, self.phases.columns(x, self.known, self.levels)[0]]
 
     def guarded(self, x: Inputs, levels: Tensor, width: Tensor) -> Inputs:
         """Without references that say nothing: they count as missing. levels, width: (O,) or (O, N).
@@ -400,7 +415,7 @@ class DirectRegression(nn.Module):
             self.phases.restore(own, {})
 
 
-class DirectLinear(Model):
+class DirectLinear(Recalls, Model):
     """The model `linear` of windows with a context: the mix of a `DirectRegression`'s memories.
 
     Args:
@@ -466,8 +481,7 @@ class DirectLinear(Model):
         prior = random_walk_variance(x, self.shape)
         if self.regression.begun:  # a glitch among the lags is no reason to widen
             prior = prior.minimum(self.regression.width.square().repeat_interleave(self.shape.horizon))
-        latent, noise = self.mixer.variances(means, prior)
-        return Mixed(self.mixer.mean(means), latent, noise, means)
+        return Mixed(*self.mixer.issue(means, prior), means)
 
     def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
         """One draw of all coefficients a path, around the mix of the memories (base.Simulates).
@@ -514,7 +528,8 @@ class DirectLinear(Model):
         regression = self.regression
         if not regression.begun:
             regression.begin(x, y)
-        look = regression.look(x)
+        recalled, self.recalled = self.recalled, None
+        look = regression.look(x, recalled)
         now = self._mixed(x, look.means[:, 0])
         loss = -torch.nanmean(now.log_prob(y)).item()
         put_back, why = holding({"limit": self.limit}), ""

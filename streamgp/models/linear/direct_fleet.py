@@ -116,7 +116,7 @@ class Alike:
         look = regression.looked(under("regression.", held), apart(bases), features, phased)
         mixer = self._mixer(held)
         means = _side_by_side(look.means)
-        mixed = (mixer.mean(means), *mixer.variances(means, _side_by_side(prior)))
+        mixed = mixer.issue(means, _side_by_side(prior))
         mean, latent, noise = (part.unflatten(1, (series, -1)).transpose(0, 1) for part in mixed)
         return look, (mean, latent, noise)
 

@@ -189,7 +189,10 @@ class PhaseRegression(nn.Module):
             x, known, levels: of `SeasonColumns`.
             model: (N,) of each window, −1 for one that is none.
         """
-        features, _ = self.columns(x, known, levels)
+        return self.grouped(x, self.columns(x, known, levels)[0], model)
+
+    def grouped(self, x: Inputs, features: Tensor, model: Tensor | None = None) -> Phased:
+        """Their columns (T, N, d) by phase; see `made`."""
         phases = (self.columns.split(x).by_step[-self.context.PHASES] * self.phases + 1e-6).long() % self.phases
         group = torch.cat([phases + self.phases * target for target in range(self.shape.outputs)])
         groups = self.phases * self.shape.outputs

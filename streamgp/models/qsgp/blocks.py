@@ -109,6 +109,9 @@ class BlockEngine(Engine):
             return self.head.variance(z)
         return z.new_zeros(len(z)) if bool(self.count > 0) else self.basis.prior_variance(z)
 
+    def covariance(self, z: Tensor) -> Tensor | None:
+        return None if self.point or not self.head.size else self.head.covariance(z)
+
     def see(self, z: Tensor) -> EngineLook:
         if not self.head.whole or not self.head.size:
             return super().see(z)

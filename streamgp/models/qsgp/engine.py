@@ -135,6 +135,10 @@ class Engine(nn.Module, ABC):
     def variance(self, z: Tensor) -> Tensor:
         """(N, W) -> (N,) latent, in the dtype of z."""
 
+    def covariance(self, z: Tensor) -> Tensor | None:
+        """(N, W) -> (N, N) of the function; None where the engine knows no more than its diagonal."""
+        return None
+
     def see(self, z: Tensor) -> EngineLook:
         """Mean and variance of inputs (N, W), and what they were computed from."""
         return EngineLook(self.mean(z), self.variance(z), None)

@@ -178,11 +178,18 @@ class Head(nn.Module):
     def variance(self, z: Tensor, phi: Tensor | None = None) -> Tensor:
         """(N, W) -> (N,): the latent variance. phi: (N, k) `features`, where they are known."""
         (basis,) = self.basis
-        if not self.size:
-            return basis.prior_variance(z)
+        return self._half(z, phi).square().sum(0) if self.size else basis.prior_variance(z)
+
+    def covariance(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N, N): of the function, where the head has features; its diagonal is `variance`."""
+        half = self._half(z)
+        return half.mT @ half
+
+    def _half(self, z: Tensor, phi: Tensor | None = None) -> Tensor:
+        """(k, N) σ times the whitened features."""
         phi = self.features(z) if phi is None else phi
         phi = phi if self.stretch is None else phi * self.stretch
-        return self.noise * whiten(self.spread, phi.mT).square().sum(0)
+        return self.noise.sqrt() * whiten(self.spread, phi.mT)
 
     def _factor(self, matrix: Tensor) -> Tensor:
         matrix.diagonal().add_(self.noise)

@@ -140,6 +140,10 @@ class QsgpPosterior(Declared, Posterior):
         seen = self.engine.see(z)
         return Look(z, seen.phi, seen.mean, seen.variance[:, None], self.engine.sites.level())
 
+    def covariance(self, z: Tensor) -> Tensor | None:
+        found = self.engine.covariance(z)
+        return None if found is None else found[None]
+
     def predictive(self, look: Look) -> Predictive:
         return self.engine.sites.predictive(look.mean, look.latent.expand_as(look.mean))
 

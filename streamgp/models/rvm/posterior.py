@@ -29,6 +29,7 @@ from streamgp.evidence.search import Search, SearchState, Way, thinned
 from streamgp.evidence.thinned import LogHyper, by_lbfgs, start
 from streamgp.features.inducing import augmentation
 from streamgp.kernels import squared_exponential
+from streamgp.linalg.cholesky import whiten
 from streamgp.models._evidence import way_of
 from streamgp.models.rvm.config import Config
 from streamgp.models.rvm.functions import Functions, Relevance
@@ -150,6 +151,12 @@ class RvmPosterior(Declared, RegressionPosterior):
         if self.config.augment:
             latent = latent + self._beyond(z)
         return Look(z, phi, self.regression.mean(phi), latent, self.regression.residual)
+
+    def covariance(self, z: Tensor) -> Tensor:
+        """What a function at each row would add to its variance is its own."""
+        half = whiten(self.regression.root, self.functions(z).T)
+        found = (half.T @ half).expand(self.shape.columns, -1, -1)
+        return found + torch.diag_embed(self._beyond(z).T) if self.config.augment else found
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
         self.regression.absorb(look.features, arrival.y, arrival.y.new_ones(len(arrival.y)), arrival.kept)

@@ -115,6 +115,14 @@ class Conjugate(Regression):
         known = whiten(self.root[:size, :size], leading.T).square().sum(0)
         return self.unexplained(leading) + known
 
+    def joint(self, x: Tensor) -> Tensor:
+        """(N, W) -> (N, N): covariance of the function at these rows, whose diagonal is `variance`."""
+        phi = self.features(x)
+        size = phi.shape[1] if self.covariance is None else min(phi.shape[1], self.explicit + self.covariance)
+        leading, at = phi[:, :size], x * self.inverse
+        smooth, half = leading[:, self.explicit :], whiten(self.root[:size, :size], leading.T)
+        return self.outputscale * correlation(at, at) - smooth @ smooth.T + half.T @ half
+
     def unbias(self) -> None:
         """Count the parameters that rows were fitted with in σ_t²: Σ (y_t − φᵀw_t)²/(n − tr G A⁻¹/σ²).
 

@@ -36,6 +36,7 @@ from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.conjugate import Conjugate
 from streamgp.online.posterior import Arrival, LearnedFunction, Look, RegressionPosterior, Rows, Units, tied
 from streamgp.online.summing import Summing, running
+from streamgp.recalled import Recalls
 
 CHUNK = 1024
 """Rows whose features are held at once."""
@@ -83,7 +84,7 @@ class BasisFeatures(NamedTuple):
     lower: Tensor
 
 
-class SvdgpPosterior(RegressionPosterior):
+class SvdgpPosterior(Recalls, RegressionPosterior):
     """See the module; built by `streamgp.models.svdgp.build`.
 
     Args:
@@ -156,6 +157,9 @@ class SvdgpPosterior(RegressionPosterior):
         mean, latent = self.regression.mean(phi), self.regression.variance(phi)[:, None]
         return Look(z, phi, mean, latent * self.factor, self.regression.residual * self.factor)
 
+    def covariance(self, z: Tensor) -> Tensor:
+        return self.regression.joint(z) * self.factor[:, None, None]
+
     def glance(self, z: Tensor) -> Look:
         """Without the latent variance, which costs as much as the features."""
         phi = self._features(z)
@@ -167,7 +171,11 @@ class SvdgpPosterior(RegressionPosterior):
         last = self.latest
         if last is not None and last.lower is self.regression.lower and torch.equal(last.z, z):
             return last.phi
-        phi = self.regression.features(z)
+        recalled, self.recalled = self.recalled, None
+        if recalled is None:
+            phi = self.regression.features(z)
+        else:
+            (phi,) = recalled.of([z], lambda some: [self.regression.features(z[some])], [0])
         self.latest = BasisFeatures(z, phi, self.regression.lower) if len(z) <= CHUNK else None
         return phi
 
@@ -184,7 +192,15 @@ class SvdgpPosterior(RegressionPosterior):
             old = old._replace(weight=old.weight * arrival.kept)
             new = UnlearnedRows(*(torch.cat(pair) for pair in zip(old, new, strict=True)))
         self.waiting = new
-        return self._learn(new) if len(new.y) >= min(TOGETHER, SHARE * float(self.weight)) else ""
+        return self._learn(new) if len(new.y) >= self._enough else ""
+
+    def waits(self, rows: int) -> bool:
+        return rows + (0 if self.waiting is None else len(self.waiting.y)) < self._enough
+
+    @property
+    def _enough(self) -> float:
+        """Rows that are learned at once."""
+        return min(TOGETHER, SHARE * float(self.weight))
 
     def _learn(self, new: UnlearnedRows) -> str:
         """Grow the basis by its share of the rows, and learn them. O(M²N + M³), M basis functions."""

@@ -127,6 +127,14 @@ class SvgpPosterior(Declared, Posterior):
         noise = self.head.served if isinstance(self.head, GaussianHead) else self.likelihood.scale.detach().square()
         return Look(z, features, mean, latent, noise)
 
+    def covariance(self, z: Tensor) -> Tensor | None:
+        if not isinstance(self.head, GaussianHead):
+            return None
+        latent = self.prior.encoder(z)
+        known = self.prior.features(z)[0] @ self.head.vectors
+        found: Tensor = self.prior.kernel(latent, latent) + (known * self.head.shrink.T[:, None]) @ known.T
+        return found
+
     def predictive(self, look: Look) -> Predictive:
         return self.head.predictive(look.mean, look.latent)
 

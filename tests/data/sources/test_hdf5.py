@@ -21,13 +21,16 @@ from streamgp import registry
 from streamgp.errors import DataError, UsageError
 from streamgp_data.reading.cells import FAULT, LINE, TEXT
 from streamgp_data.reading.files import open_source
-from streamgp_data.recordings import matlab
+from streamgp_data.reading.process import started
+from streamgp_data.recordings import apart, matlab
 from streamgp_data.recordings.apart import Apart
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.table import Table
 from streamgp_pipelines.config import DescribeConfig, IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.ingestion.look import describe_file
+
+pytestmark = pytest.mark.usefixtures("read_here")
 
 T = np.arange(200) / 100
 EPOCH = 1_700_000_000
@@ -265,6 +268,7 @@ def test_a_library_that_hangs_is_ended_though_nobody_waits(tmp_path: Path) -> No
 
 
 def test_a_crash_of_a_library_ends_no_process_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "started", started)
     (tmp_path / "reads.py").write_text(APART)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match="died"):
@@ -277,7 +281,8 @@ def test_a_crash_of_a_library_ends_no_process_of_ours(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["a.h5", "a.mat"])
-def test_they_are_read_in_another_process(tmp_path: Path, name: str) -> None:
+def test_they_are_read_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(apart, "started", started)
     if name.endswith("mat"):
         savemat(tmp_path / name, {"t": T, "y": T})
     else:

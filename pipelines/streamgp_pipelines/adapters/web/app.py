@@ -89,6 +89,12 @@ class Taken(BaseModel):
     notes: list[str] = Field(description="What to know of them, such as that their times leap ahead")
 
 
+class Untaken(Problem):
+    """Why a request was refused; of one whose rows all went to the quarantine, why each did."""
+
+    quarantined: list[Quarantined] = Field([], description="The rows, where all of them are there now")
+
+
 class ModelInfo(BaseModel):
     """A checkpoint and what it forecasts."""
 
@@ -191,12 +197,15 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
     long = "Long format: unique_id, ds, cutoff, the forecast and its bands, one row a step"
     shown: dict[int | str, dict[str, Any]] = {200: formats(long)}
 
-    @app.post("/rows", response_model=Taken, responses=PROBLEMS, openapi_extra=posted, summary="Add rows")
+    untaken = PROBLEMS | {422: {"model": Untaken, "description": "A parameter is wrong, or no row was taken"}}
+
+    @app.post("/rows", response_model=Taken, responses=untaken, openapi_extra=posted, summary="Add rows")
     async def rows(request: Request, name: Name = None) -> Response:
         """Append rows to the table of a checkpoint, from which they are learned.
 
         The answer comes when they are on disk. A row that the table has is a duplicate: a request can be sent
-        again. Times are written as in the table's source, or as ISO 8601.
+        again. Times are written as in the table's source, or as ISO 8601. Rows that cannot be taken are named with
+        their reasons, beside what became of the others; a request of such rows alone is answered with 422.
         """
         host = host_of(name)
         intake = service.intake(host)
@@ -207,11 +216,14 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
 
         found: Receipt = await asyncio.wrap_future(await run_in_threadpool(read))
         metrics.rows(intake.table.path, found)
+        aside = [Quarantined(**one._asdict()) for one in found.quarantined]
+        if aside and not found.accepted + found.duplicates:
+            return answer(422, _untaken(aside))
         taken = Taken(
             accepted=found.accepted,
             late=found.late,
             duplicates=found.duplicates,
-            quarantined=[Quarantined(**one._asdict()) for one in found.quarantined],
+            quarantined=aside,
             rows=found.rows,
             notes=list(found.notes),
         )
@@ -361,6 +373,15 @@ def _handle_errors(app: FastAPI) -> None:
 def _with(response: Response, headers: Any) -> Response:
     response.headers.update(headers or {})
     return response
+
+
+def _untaken(aside: list[Quarantined]) -> Untaken:
+    """What is said where every row is in the quarantine."""
+    first = aside[0]
+    where = f"rows[{first.row}].{first.column}" if first.column else f"rows[{first.row}]"
+    message = f"{where}: {first.detail} ({first.reason}); none of {len(aside):,} rows was taken"
+    hint = "the rows are in the quarantine of the table: correct them, and send them again"
+    return Untaken(error="DataError", message=message, hint=hint, field=where, quarantined=aside)
 
 
 def _view(host: Host) -> LearnerView:
