@@ -77,9 +77,9 @@ def test_a_copy_of_a_learner_learns_without_it(model: str) -> None:
     made = streamgp.Forecaster("y", 1 if model == "wiski" else 3, model=model, options=few, **options)
     made.learn(data[:400])
     rows = data[400:464].to_arrow().combine_chunks().to_batches()[0]
-    learner: Any = made._learner
+    learner: Any = made._stream.learner
     before = {name: tensor.clone() for name, tensor in gather(learner.parts())[0].items()}
-    fork(learner).branch(made._tail)
+    fork(learner).branch(made._stream._tail)
     one, two = fork(learner), copy.deepcopy(learner)
     for other in (one, two):
         other.advance(rows)

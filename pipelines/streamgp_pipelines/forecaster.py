@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
-import copy
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import polars as pl
-import pyarrow as pa
 
 from streamgp import registry
-from streamgp.base import Due, Json
 from streamgp.errors import DataError, StateError, UsageError
-from streamgp.fork import fork
-from streamgp_data import checkpoint
-from streamgp_data.batches import together
-from streamgp_data.checkpoint import Saved
-from streamgp_data.event_time import UNTIL
-from streamgp_data.table import SEQ, TableMeta
 from streamgp_data.versions import Policy
 from streamgp_pipelines.assembly import find_device
 from streamgp_pipelines.config import AUTO, TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
-from streamgp_pipelines.forecasting.future import as_future
 from streamgp_pipelines.forecasting.issued import contributions, drawn
 from streamgp_pipelines.forecasting.rolling import RollingPlan, folds
+from streamgp_pipelines.frame_stream import ALARMS, FrameStream
 from streamgp_pipelines.learned import LearnedModel
-from streamgp_pipelines.learning.checkpointing import manifest
-from streamgp_pipelines.learning.columns import columns_read, targets_in
-from streamgp_pipelines.learning.curves import Curves
-from streamgp_pipelines.learning.frames import Naming
-from streamgp_pipelines.learning.learner import Learner
-from streamgp_pipelines.learning.newest import PART, NewestScored
-from streamgp_pipelines.learning.predictions import alarms_of
-from streamgp_pipelines.learning.restored import read_checkpoint
-from streamgp_pipelines.learning.session import open_session
-from streamgp_pipelines.learning.tail import Tail
-from streamgp_pipelines.memory import Frame, FrameReader, Kind, as_arrow, as_polars, back, kind_of
-from streamgp_pipelines.moments import Moments
+from streamgp_pipelines.memory import Frame, as_arrow, back
 from streamgp_pipelines.numbers import several
 from streamgp_pipelines.options import OptionValue
-from streamgp_pipelines.ordering import Arrivals, in_order, places
+from streamgp_pipelines.ordering import places
 from streamgp_pipelines.showing import Shown
-from streamgp_pipelines.training.summary import add_point
-from streamgp_pipelines.wording import Told, checked, in_python
+from streamgp_pipelines.wording import checked, in_python
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _PATHS = 200
-ALARMS = 10_000
-"""Most rows of `Forecaster.alarms`."""
 
 
 class Forecaster(Shown):
@@ -177,20 +153,7 @@ class Forecaster(Shown):
         self._columns = {"time": one, "series": series, "every": every, "timezone": timezone}
         self._columns |= {"tolerance": tolerance, "time_format": time_format, "lateness": lateness}
         self._columns |= {"duplicates": duplicates} if duplicates != "first" else {}
-        self._start()
-
-    def _start(self) -> None:
-        """Nothing was read yet."""
-        self._reader: FrameReader | None = None
-        self._learner, self._about = None, {}
-        self._curves, self._trace = Curves(), Curves()
-        self._newest: NewestScored | None = None
-        self._tail: pa.RecordBatch | None = None
-        self._arrivals = Arrivals(TableMeta())
-        self._kind: Kind = "polars"
-        self._ahead: forecasting.Forecaster | None = None
-        self._warnings: list[str] = []
-        self._told, self._alarms = Told(), list[pl.DataFrame]()
+        self._stream = FrameStream(self._config, self._columns)
 
     @classmethod
     @checked
@@ -203,24 +166,8 @@ class Forecaster(Shown):
             CheckpointError: there is none, or it is damaged.
             StateError: it was trained in batch.
         """
-        saved = read_checkpoint(Path(path))
-        about: Any = saved.manifest
-        if about["fingerprint"]["mode"] != "online":
-            raise StateError(f"{path} was trained in batch", hint="streamgp_pipelines.load forecasts from it")
         found = cls(device=device)
-        found._config = None
-        found._learner, found._tail = forecasting.learner_of(saved, find_device(device))
-        saved.restore({"curves": found._curves})
-        found._newest = NewestScored.of(saved, found._learner.windows.shape, found._learner.calibration)
-        found._about = dict(saved.manifest)
-        found._kind = kind_of(about.get("frames"))
-        found._arrivals = Arrivals.of(saved, found._learner.windows.spec)
-        if (waiting := found._arrivals.waiting) is not None and found._tail is not None:
-            found._tail = found._tail.slice(0, found._tail.num_rows - len(waiting.seq))
-        if UNTIL in about["offset"]:
-            found._warnings.append("the lateness of the table is not that of frames: sort them by time")
-        found._warnings += [saved.warning] if saved.warning else []
-        found._told(found._warnings)
+        found._config, found._stream = None, FrameStream.loaded(Path(path), find_device(device))
         return found
 
     @checked
@@ -239,23 +186,8 @@ class Forecaster(Shown):
             SchemaError: a column is missing or of another kind than in the first frame.
             DataError: a cell cannot be read, or most rows of the frame are late. Nothing of it was learned then.
         """
-        self._read(frame)
+        self._stream.read(frame)
         return self
-
-    def _read(self, frame: Frame, sort: bool = False) -> None:
-        """Learn the rows of a frame, in the order of their times where they are sorted."""
-        rows, self._kind = as_arrow(frame)
-        self._ahead = None
-        if self._reader is None:
-            fresh = self._begin(rows, sort)
-        else:
-            fresh = self._take(self._reader.read(rows), self._reader.meta, sort)
-        out = self._arrivals.release(fresh, self._names()) if fresh.num_rows else None
-        if out is not None:
-            self._advance(pa.Table.from_batches([out]))
-        elif rows.num_rows and not fresh.num_rows:
-            self._note("no row of a frame was new: all had times that were given before")
-        self._told(self._noted())
 
     @checked
     def learn_one(self, row: Mapping[str, Any]) -> Self:
@@ -291,11 +223,11 @@ class Forecaster(Shown):
             [10.0, 10.3, 10.5, 10.7, 10.9, 11.0]
         """
         fresh = self._anew()
-        fresh._read(df, sort=True)
+        fresh.read(df, sort=True)
         if not fresh.rows:
-            fresh._note("the frame has no row: nothing was learned")
-            fresh._told(fresh._noted())
-        vars(self).update(vars(fresh))
+            fresh.note("the frame has no row: nothing was learned")
+            fresh.told(fresh.noted())
+        self._stream = fresh
         return self
 
     @checked
@@ -308,7 +240,7 @@ class Forecaster(Shown):
         Raises:
             SchemaError, DataError, UsageError: as `learn`.
         """
-        self._read(df, sort=True)
+        self._stream.read(df, sort=True)
         return self
 
     @checked
@@ -335,7 +267,7 @@ class Forecaster(Shown):
             UsageError: h is beyond the horizon.
             StateError, DataError: as `forecast`.
         """
-        self._ready()
+        self._stream.ready()
         if h is not None:
             self._check_steps(h)
         return self.forecast(h, future, levels, quantiles)
@@ -389,30 +321,30 @@ class Forecaster(Shown):
         """
         fresh = self._anew()
         given, kind = as_arrow(df)
-        reader = fresh._first(given)
-        h = fresh._horizon if h is None else h
+        reader = fresh.first(given)
+        h = self._horizon if h is None else h
         plan = RollingPlan(h, n_windows, h if step_size is None else step_size)
-        assert fresh._config is not None
-        lags = fresh._config.lags if reader.meta.time is None or fresh._config.lags is not None else 1
+        assert self._config is not None
+        lags = self._config.lags if reader.meta.time is None or self._config.lags is not None else 1
         if lags:
-            fresh._check_steps(h)
-            if fresh._config.known and h < fresh._horizon:
+            self._check_steps(h)
+            if self._config.known and h < self._horizon:
                 raise UsageError(
-                    f"h={h} with known inputs: a window has those of all horizon={fresh._horizon} steps",
-                    hint=f"use h={fresh._horizon}, or a Forecaster with horizon={h}",
+                    f"h={h} with known inputs: a window has those of all horizon={self._horizon} steps",
+                    hint=f"use h={self._horizon}, or a Forecaster with horizon={h}",
                 )
         parts = []
         for fold in folds(given, reader.rows, places(reader.rows, reader.meta), reader.meta, plan):
-            fresh.learn(fold.fresh)
-            view = fresh._view()
+            fresh.read(fold.fresh)
+            view = fresh.view()
             view.observe()
             windows = view.learner.windows
             asked = fold.known(windows, h) if view.spec.known or not view.spec.lags else None
             if asked is not None and not asked.num_rows:
                 continue  # no series has a future here
-            steps, future = h if view.spec.lags else None, fresh._future(asked, view, None)
+            steps, future = h if view.spec.lags else None, fresh.future(asked, view, None)
             found = view.forecast(steps, several(levels), future, several(quantiles))
-            fresh._told(found.warnings)
+            fresh.told(found.warnings)
             parts.append(fold.scored(found.frame, windows, view.moments, h))
         if not parts:
             raise DataError("no series of the data frame has rows on both sides of a cutoff", hint="give more rows")
@@ -443,10 +375,11 @@ class Forecaster(Shown):
             StateError: nothing was learned yet.
             UsageError, DataError: as `streamgp forecast`.
         """
-        view = self._view()
-        found, warnings = view.steps(horizon, several(levels), self._future(future, view, None), several(quantiles))
-        self._told(warnings)
-        return back(found, self._kind)
+        view = self._stream.view()
+        known = self._stream.future(future, view, None)
+        found, warnings = view.steps(horizon, several(levels), known, several(quantiles))
+        self._stream.told(warnings)
+        return back(found, self._stream.kind)
 
     @checked
     def predict_one(self, future: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -460,7 +393,7 @@ class Forecaster(Shown):
                 together.
         """
         given = None if future is None else {name: [value] for name, value in future.items()}
-        view = self._view()
+        view = self._stream.view()
         if given is not None and view.spec.horizon > 1:
             raise UsageError(
                 f"a forecast of {view.spec.horizon} steps takes the known inputs of all of them",
@@ -468,7 +401,7 @@ class Forecaster(Shown):
             )
         if len(view.learner.windows.names) > 1:
             raise UsageError("there are several series", hint="forecast has the steps of all")
-        return view.steps(1, future=self._future(given, view, None))[0].row(0, named=True)
+        return view.steps(1, future=self._stream.future(given, view, None))[0].row(0, named=True)
 
     @checked
     def simulate(
@@ -480,12 +413,12 @@ class Forecaster(Shown):
         levels: Sequence[float] | float | None = None,
     ) -> Any:
         """Run a model of one step on its own output, to any horizon; `future` has all inputs. As `forecast --paths`."""
-        view = self._view()
+        view = self._stream.view()
         found = view.simulate(
-            horizon, paths, self._future(future, view, view.spec.inputs), seed, levels=several(levels)
+            horizon, paths, self._stream.future(future, view, view.spec.inputs), seed, levels=several(levels)
         )
-        self._told(found.warnings)
-        return back(found.frame, self._kind)
+        self._stream.told(found.warnings)
+        return back(found.frame, self._stream.kind)
 
     @checked
     def posterior(self, frame: Frame | None = None, samples: int = 0, seed: int = 0) -> Any:
@@ -515,9 +448,9 @@ class Forecaster(Shown):
             >>> found["mean"].round(1).abs().to_list()[:2], found["std_latent"][2] > 10 * found["std_latent"][0]
             ([0.0, 1.0], True)
         """
-        view = self._view()
-        found = drawn(view.learner, view.ask(self._future(frame, view, None)), view.naming(), samples, seed)
-        return back(found, self._kind)
+        view = self._stream.view()
+        found = drawn(view.learner, view.ask(self._stream.future(frame, view, None)), view.naming(), samples, seed)
+        return back(found, self._stream.kind)
 
     @checked
     def contributions(self, future: Frame | None = None) -> Any:
@@ -549,8 +482,11 @@ class Forecaster(Shown):
             >>> round(found["mean"][0] - found[:, 4:].sum_horizontal()[0], 6) == 0
             True
         """
-        view = self._view()
-        return back(contributions(view.learner, view.ask(self._future(future, view, None)), view.naming()), self._kind)
+        view = self._stream.view()
+        return back(
+            contributions(view.learner, view.ask(self._stream.future(future, view, None)), view.naming()),
+            self._stream.kind,
+        )
 
     @checked
     def plot(
@@ -577,8 +513,8 @@ class Forecaster(Shown):
 
         if isinstance(future, str | Path):
             raise UsageError("plot draws on axes, and writes no file", hint=f"plot().figure.savefig({str(future)!r})")
-        view = self._view()
-        found = view.forecast(None, levels, self._future(future, view, None))
+        view = self._stream.view()
+        found = view.forecast(None, levels, self._stream.future(future, view, None))
         return draw_panel(found, series, target, ax)
 
     @property
@@ -603,14 +539,14 @@ class Forecaster(Shown):
             >>> bool(1 < found.hyperparameters["lengthscale"][0] < 5), found.kernel([[0.0], [1.0]]).shape
             (True, (2, 2))
         """
-        view = self._view()
+        view = self._stream.view()
         view.observe()
         learner = view.learner
         if learner.windows.spec.fleet:
             raise StateError("each series has a model of its own", hint="learn the rows of one series")
         if learner.warmup.done_at is None:
             raise StateError(forecasting.unfitted(learner), hint="learn more rows, or with a shorter warmup=")
-        return LearnedModel(learner.recipe.model, learner.model, self._trace.get("evidence"), self.posterior)
+        return LearnedModel(learner.recipe.model, learner.model, self._stream.trace.get("evidence"), self.posterior)
 
     @property
     @checked
@@ -621,7 +557,7 @@ class Forecaster(Shown):
         `calibrated_crps`, `pinball`, `coverage` and `width` are of the distribution that `forecast` issues; `crps`,
         `nlpd` and what is named `raw_` are of the model's own, before calibration.
         """
-        ahead, _ = self._ready().preview(self._behind())
+        ahead, _ = self._stream.ready().preview(self._stream.behind())
         return ahead.summary()
 
     @property
@@ -636,23 +572,22 @@ class Forecaster(Shown):
         Raises:
             StateError: nothing was read yet, or there is no alarm_rate.
         """
-        learner = self._ready()
+        learner = self._stream.ready()
         if learner.alarms is None:
             raise StateError("this forecaster raises no alarms", hint="give alarm_rate, such as 0.001")
-        newest = [self._raised(due) for due in learner.preview(self._behind())[1]]
-        return back(pl.concat([*self._alarms, *newest]).tail(ALARMS), self._kind)
+        newest = [self._stream.raised(due) for due in learner.preview(self._stream.behind())[1]]
+        return back(pl.concat([*self._stream.alarms, *newest]).tail(ALARMS), self._stream.kind)
 
     @property
     def rows(self) -> int:
         """Rows read so far, each once."""
-        behind = None if self._learner is None else self._behind()
-        return 0 if self._learner is None else self._learner.rows + (0 if behind is None else behind.num_rows)
+        return self._stream.rows
 
     @property
     @checked
     def warnings(self) -> list[str]:
         """What should be known of the stream and the model, such as rows that were not learned."""
-        return [in_python(text) for text in self._noted()]
+        return [in_python(text) for text in self._stream.noted()]
 
     @checked
     def save(self, path: str | Path) -> Path:
@@ -662,66 +597,10 @@ class Forecaster(Shown):
             StateError: nothing was read yet.
             ServiceError: it cannot be written.
         """
-        learner = self._ready()
-        parts = learner.parts() | {"curves": self._curves, "tail": Tail(self._behind()), "arrivals": self._arrivals}
-        parts |= {PART: cast(NewestScored, self._newest)}
-        rows: dict[str, Json] = {"rows": learner.rows, "frames": self._kind}
-        checkpoint.write(Path(path), learner.rows, parts, self._about | rows, shards=learner.shards())
+        self._stream.save(Path(path))
         return Path(path)
 
-    def _begin(self, rows: pa.Table, sort: bool) -> pa.RecordBatch:
-        """Find what the columns mean; of a new stream also the windows and the model. Returns the rows to learn."""
-        if self._learner is not None:  # loaded: the stream goes on
-            reader = FrameReader.going_on(rows, self._learner.windows.spec, self._about["moments"], self._names())
-            fresh = self._take(reader.rows, reader.meta, sort)
-            self._about |= {"table": {"path": "memory", "id": reader.table.id, "version": 0}, "offset": {}}
-        else:
-            assert self._config is not None
-            reader = self._first(rows)
-            self._arrivals = Arrivals(reader.meta)
-            fresh = self._take(reader.rows, reader.meta, sort)
-            reader.begin_with(self._arrivals.resolved(fresh))
-            session = open_session(self._config, reader.table)
-            self._newest = session.newest
-            self._learner, self._warnings = session.learner, [*session.warnings, *reader.notes]
-            about = manifest(session.learner, reader.table, session.options, {})
-            self._about = about | {"fitted": False}
-        self._reader = reader
-        reader.forget()
-        return fresh
-
-    def _first(self, rows: pa.Table) -> FrameReader:
-        """Reads the first frame, which must have the targets."""
-        assert self._config is not None
-        targets_in(self._config.target, rows.schema)
-        return FrameReader(rows, **self._columns)
-
-    def _take(self, rows: pa.Table, meta: TableMeta, sort: bool) -> pa.RecordBatch:
-        """The rows of a frame that are no other row again, in the order of their times where they are sorted."""
-        late: Any = self._config.late if self._config is not None else self._ready().windows.spec.late
-        return self._arrivals.take(in_order(rows, meta) if sort else rows, late == "skip")
-
-    def _advance(self, rows: pa.Table) -> None:
-        """Learn every micro-batch that is full now."""
-        learner = self._ready()
-        rows = rows.select([SEQ, *self._names()] if self._arrivals.waiting is not None else [*self._names()])
-        if self._tail is not None:
-            rows = pa.concat_tables([pa.Table.from_batches([self._tail]).select(rows.column_names), rows])
-        held = rows.combine_chunks().to_batches()[0]
-        start = 0
-        while held.num_rows - start >= learner.room:
-            count = learner.room
-            step, due = learner.advance(held.slice(start, count))
-            cast(NewestScored, self._newest).add(due)
-            if due.alarm is not None and bool(due.alarm.any()):
-                self._alarms = [pl.concat([*self._alarms, self._raised(due)]).tail(ALARMS)]
-            add_point(self._curves, learner, step, count)
-            if step is not None and math.isfinite(step.loss):
-                self._trace.add(learner.rows, float(count), {"evidence": -step.loss})
-            start += count
-        self._tail = held.slice(start) if start < held.num_rows else None
-
-    def _anew(self) -> Self:
+    def _anew(self) -> FrameStream:
         """One with the same options, that has learned nothing.
 
         Raises:
@@ -732,13 +611,11 @@ class Forecaster(Shown):
                 "this forecaster was loaded: a checkpoint holds its stream, not the options it was made with",
                 hint="call update(df) to learn more rows, or make a new Forecaster with these options and call fit(df)",
             )
-        fresh = copy.copy(self)
-        fresh._start()
-        return fresh
+        return FrameStream(self._config, self._columns)
 
     @property
     def _horizon(self) -> int:
-        return self._ready().windows.spec.horizon if self._config is None else self._config.horizon
+        return self._stream.ready().windows.spec.horizon if self._config is None else self._config.horizon
 
     def _check_steps(self, h: int) -> None:
         """See that h steps can be forecast.
@@ -753,50 +630,3 @@ class Forecaster(Shown):
                 f"h={h} is beyond horizon={self._horizon}, the steps that this forecaster was made for",
                 hint=f"make it with Forecaster(..., horizon={h}), or ask for h={self._horizon} at most",
             )
-
-    def _names(self) -> tuple[str, ...]:
-        return columns_read(self._ready().windows.spec)
-
-    def _behind(self) -> pa.RecordBatch | None:
-        """The rows behind the last full micro-batch, those that wait among them."""
-        parts = [part for part in (self._tail, self._arrivals.held()) if part is not None]
-        return together(parts) if parts else None
-
-    def _note(self, text: str) -> None:
-        if text not in self._warnings:
-            self._warnings.append(text)
-
-    def _noted(self) -> list[str]:
-        model, windows, counts = self._ready().model, self._ready().windows, self._ready().counts
-        return [*self._warnings, *model.warnings(), *counts.warnings(), *self._arrivals.left_out(windows)]
-
-    def _raised(self, due: Due) -> pl.DataFrame:
-        learner, about = self._ready(), self._about
-        moments: Any = about["moments"]
-        naming = Naming(learner.recipe.model, learner.calibration, Moments(**moments), alarms=True)
-        return alarms_of(due, learner.windows.names, naming, learner.windows.shape)
-
-    def _ready(self) -> Learner:
-        if self._learner is None:
-            raise StateError("no rows were given yet", hint="call learn with a data frame first")
-        return self._learner
-
-    def _view(self) -> forecasting.Forecaster:
-        """A copy of the state that has learned all rows, to forecast from; made once until rows come."""
-        if self._ahead is None:
-            learner = self._ready()
-            saved = Saved(Path("memory"), learner.rows, self._about | {"rows": learner.rows}, {}, {})
-            ahead = fork(learner)
-            ahead.scoring = False
-            self._ahead = forecasting.Forecaster(saved, ahead, self._behind())
-        return self._ahead
-
-    def _future(
-        self, frame: Frame | None, view: forecasting.Forecaster, columns: tuple[str, ...] | None
-    ) -> pa.Table | None:
-        if frame is None:
-            return None
-        if not (view.spec.inputs if columns is not None else view.spec.known or not view.spec.lags):
-            raise UsageError("no input has a future that is known", hint="leave future out, or name them: known=")
-        data = as_polars(as_arrow(frame)[0])
-        return as_future(data, view.spec, view.moments, columns, "future")

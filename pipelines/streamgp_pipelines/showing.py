@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from streamgp.base import Json
 from streamgp_data.intervals import written
 from streamgp_pipelines.config import TrainConfig
-from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.frame_stream import FrameStream
 
 _ELSEWHERE = dict.fromkeys(
     ("partial_fit", "train", "learn_many", "observe", "append"),
@@ -35,8 +34,7 @@ class Shown:
 
     _config: TrainConfig | None
     _columns: dict[str, str | None]
-    _learner: Learner | None
-    _about: dict[str, Json]
+    _stream: FrameStream
 
     def __repr__(self) -> str:
         return f"Forecaster({', '.join(self._asked().values())}): {self._far()}"
@@ -60,8 +58,8 @@ class Shown:
                 "model": config.model,
             }
         else:  # it was loaded
-            assert self._learner is not None
-            recipe = self._learner.recipe
+            assert self._stream.learner is not None
+            recipe = self._stream.learner.recipe
             spec = recipe.spec
             targets, every = spec.targets, None if spec.every_ns is None else written(spec.every_ns)
             options = {
@@ -75,9 +73,9 @@ class Shown:
 
     def _far(self) -> str:
         """How far it is."""
-        if self._learner is None:
+        if self._stream.learner is None:
             return "no rows yet"
-        series, warming = len(self._learner.windows.names), self._learner.warmup.done_at is None
+        series, warming = len(self._stream.learner.windows.names), self._stream.learner.warmup.done_at is None
         found = f"{self.rows:,} rows" + (f" of {series} series" if series > 1 else "")
         return f"{found}, in the warm-up" if warming else found
 

@@ -8,9 +8,8 @@ The calibrated quantile of level p is point + s · q(p), inside the bounds of th
             is a ridge regression of log(|error| + FLOOR · e^b) − b on them, with a memory of 16 weeks of days.
     q(p)    the quantile of the histogram of error/s: that of the phase and group of steps, shrunk to that of the phase,
             shrunk to that of all, shrunk to a logistic distribution. Half of the distance of its median to that of all
-            is taken out, as most of that is noise; p itself is moved by two leaky trackers of how often the truth was
-            below the quantile, one of all phases and one a phase (the P term of conformal PID control, Angelopoulos,
-            Candès & Tibshirani 2023).
+            is taken out, as most of that is noise; p itself is moved by how often the truth was below the quantile
+            (`trackers`).
 
 Without a season an output may have masses (`masses`). From then on there is a second θ, with histograms of its own, of
 the truths outside of them, and a second distribution, its mixture with the masses. A forecast keeps JUDGED quantiles of
@@ -60,8 +59,10 @@ from streamgp.forecasting.error_shape import (
 )
 from streamgp.forecasting.lanes import Lanes, whole
 from streamgp.forecasting.masses import AtOrigin, Masses
+from streamgp.forecasting.origins import STATES, course, states
 from streamgp.forecasting.outages import Outages
-from streamgp.forecasting.quantiles import below, crps, hits_at
+from streamgp.forecasting.quantiles import below, crps
+from streamgp.forecasting.trackers import Trackers
 from streamgp.forecasting.volatility import JUMPS, TINY, Errors, Volatility
 from streamgp.predictives.gaussian import NORMAL
 from streamgp.state import Arrays, Declared, Nested, Parts
@@ -73,22 +74,12 @@ LONGEST = 96
 """Rows of a cycle at most: a day of minutes has phases, but calibration does not wait for days to learn."""
 PHASES, HARMONICS = 12, 4
 """Blocks of a cycle that have histograms of their own; pairs of sine and cosine in φ."""
-SMALL_SAMPLE = 0.005
-"""Probabilities are moved outwards by this share of their distance from ½, as for 200 independent errors."""
-PHASE_RATE, PHASE_LEAK, RATE, LEAK = 0.0025, 0.99, 0.01, 0.95
-"""A cycle: step and decay of the tracker of each phase, and of that of all."""
-SLOPE_ROWS = 3
-"""Rows that the slope is of."""
 GRID = np.concatenate([[0.001, 0.0025, 0.005], np.linspace(0.01, 0.99, 50), [0.995, 0.9975, 0.999]])
 """Probabilities at which the part outside of the masses is computed."""
 JUDGED = 7
 """Quantiles, with and without masses, that are compared."""
 EARNED, PROVEN = 0.003, 100.0
 """Share of the CRPS that masses must save, and the rows of a cell that must say so."""
-DRIFT = 0.5
-"""Of e^b, that y₀ moves until the step at its present slope, where it is not steady."""
-STATES = 4
-"""Of y₀, beside masses: steady, rising, falling, at one."""
 FEATURES = 17
 """Numbers a forecast that are kept until its truth comes: see `Issued`. Where there are masses, 4 + 2·JUDGED more."""
 PHASE = 14
@@ -167,7 +158,7 @@ class Bands(Declared, Volatility):
     STATE = (
         Arrays("errors", "raw", "latest"),
         Arrays("steps"),
-        Arrays("split", "off", "lost"),
+        Arrays("split", "lost"),
         Nested(of="_parts", made={"outside": "_another"}, bare=True),
     )
 
@@ -195,7 +186,7 @@ class Bands(Declared, Volatility):
         self._split = np.zeros(units, bool)  # (U,) which have the second
         self._lost = np.zeros((units, self._group[-1] + 1, STATES, 3))  # rows, CRPS without and with masses
         self._tracked = STATES if self.period == 1 else self._phases
-        self._off = np.zeros((units, self._tracked + 1, len(self.probabilities)))  # trackers; the last is that of all
+        self._trackers = Trackers(units, self._tracked, self.probabilities)
         self._masses = Masses(units, horizon)
         self._bounds = Bounds(units)
         self._caps = Caps(units, self._phases, int(self._group[-1]) + 1, horizon)
@@ -295,7 +286,7 @@ class Bands(Declared, Volatility):
             self._learn_outside(truths, views[-1], fair[-1])
         self._learn_caps(due, features, truths)
         tracked = state if self.period == 1 else block
-        self._track(below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), truths, tracked)
+        self._trackers.learn(below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), truths, tracked)
         self._shape_of_steps(size, base, column, lanes, passed, own)
 
     def _begun(self, series: Ints, deviation: Floats) -> Lanes:
@@ -310,10 +301,11 @@ class Bands(Declared, Volatility):
         super()._reserve(*codes)
         grown = len(self._raw) * self.shape.outputs - len(self._split)
         if self.apart and grown > 0:
-            self._lost, self._off, self._split = (
+            self._lost, self._split = (
                 np.concatenate([part, np.zeros((grown, *part.shape[1:]), part.dtype)])
-                for part in (self._lost, self._off, self._split)
+                for part in (self._lost, self._split)
             )
+            self._trackers.reserve(grown)
             self._masses.reserve(grown)
             self._bounds.reserve(grown)
             self._caps.reserve(grown)
@@ -328,13 +320,16 @@ class Bands(Declared, Volatility):
         return copy.deepcopy(self._all)
 
     def _parts(self) -> Parts:
-        own: Parts = {"all": self._all, "masses": self._masses}
+        own: Parts = {"all": self._all, "masses": self._masses, "trackers": self._trackers}
         return {**own, "outages": self.outages, "bounds": self._bounds, "caps": self._caps}
 
     def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
         if bool(tensors["split"].any()) and "outside.theta" not in tensors:
             raise ValueError("outside.theta is missing, and split says that there are units with masses")
-        if any(len(tensors[key]) != len(tensors["split"]) for key in ("all.theta", "masses.value", "caps.lost")):
+        if any(
+            len(tensors[key]) != len(tensors["split"])
+            for key in ("all.theta", "masses.value", "caps.lost", "trackers.off")
+        ):
             raise ValueError("split has another number of rows than what it is of")
 
     def _divide(self, units: Ints) -> None:
@@ -385,12 +380,15 @@ class Bands(Declared, Volatility):
         ]
         found = np.stack(parts)  # (8, N, O, H)
         phi = self._phi(found, np.arange(horizon))
-        last, run, slope = self._course(asked.past, none, units, unit)
-        slots, state = self._slots(last, slope * np.arange(1, horizon + 1) / unit_scale, units, unit)
+        last, run, slope = course(self._masses, asked.past, none, units, unit)
+        slots, state = dict[int, list[int]](), np.zeros(mean.shape, np.int64)
+        if not self.shape.seasonal:
+            moving = slope * np.arange(1, horizon + 1) / unit_scale
+            slots, state = states(self._masses, last, moving, units, unit)
         at_mass = state == STATES - 1
         views = [shape.view(units[unit], phi, base, mean, last, slope, at_mass) for shape in self._shapes]
         block, group = state if self.period == 1 else self._block(phase), self._group
-        moved, median = self._moved(wanted, units), 0.5 + self._moves(np.array([0.5]), units)[..., 0]
+        moved, median = self._trackers.moved(wanted, units), 0.5 + self._trackers.moves(np.array([0.5]), units)[..., 0]
         at = unit[..., None], block, group
         quantiles = self._shapes[0].quantiles(units, views[0], mean, at, moved, median)
         beside = np.full((len(views) - 1, 2 * JUDGED, *mean.shape), np.nan)
@@ -491,52 +489,6 @@ class Bands(Declared, Volatility):
             phi[..., at] = column
         return phi
 
-    def _moves(self, wanted: Floats, units: Ints) -> Floats:
-        """(V, trackers, Q) what they add to probabilities."""
-        known = np.concatenate([[0.0], self.probabilities, [1.0]])
-        off = np.pad(self._off[units, :-1] + self._off[units, -1:], ((0, 0), (0, 0), (1, 1)))
-        at = (np.searchsorted(known, wanted, "right") - 1).clip(0, len(known) - 2)
-        slope = (off[..., at + 1] - off[..., at]) / (known[at + 1] - known[at])
-        return np.asarray(slope * (wanted - known[at]) + off[..., at])
-
-    def _moved(self, wanted: Floats, units: Ints) -> Floats:
-        """(V, trackers, Q) the probabilities that are wanted, moved by them."""
-        p = 0.5 + (wanted + self._moves(wanted, units) - 0.5) * (1 + SMALL_SAMPLE)
-        return np.asarray(p.clip(wanted / 6, 1 - (1 - wanted) / 6))
-
-    def _course(self, past: Tensor | None, none: Floats, units: Ints, unit: Ints) -> tuple[Floats, Floats, Floats]:
-        """(N, O, H) last value, run and slope of `AtOrigin`; NaN, 0 and 0 where the past is not known."""
-        if past is None or not past.shape[1]:
-            return none + np.nan, none, none
-        values = past.numpy()  # (N, L, O)
-        last, back = values[:, -1], min(SLOPE_ROWS, values.shape[1] - 1)
-        near = self._masses.widths(units)[unit]
-        run = np.isfinite(last).astype(np.float64)
-        again = np.flatnonzero((np.abs(values[:, -2:-1] - last[:, None]) <= near[:, None]).any((1, 2)))  # few
-        same = np.abs(values[again] - last[again, None]) <= near[again, None]
-        run[again] = np.cumprod(same[:, ::-1], 1).sum(1)
-        slope = (last - values[:, -1 - back]) / max(back, 1)
-        found = [none + part[..., None] for part in (last, run, slope)]
-        return found[0], found[1], found[2]
-
-    def _slots(self, last: Floats, moving: Floats, units: Ints, unit: Ints) -> tuple[dict[int, list[int]], Ints]:
-        """The masses of each of the units that has some; (N, O, H) the states of y₀, which moves by `moving` · e^b; 0
-        without masses."""
-        state, slots = np.zeros(last.shape, np.int64), dict[int, list[int]]()
-        if self.shape.seasonal:
-            return slots, state
-        for v in np.flatnonzero(self._masses.met[units]).tolist():
-            n, o = np.nonzero(unit == v)
-            now, way = last[n, o], moving[n, o]
-            slots[v] = self._masses.active(units[v]) if np.isfinite(now).all() else []
-            if not slots[v]:
-                continue
-            found = np.where(way > DRIFT, 1, np.where(way < -DRIFT, 2, 0))
-            for slot in slots[v]:
-                found[self._masses.at(units[v], slot, now)] = STATES - 1
-            state[n, o] = found
-        return slots, state
-
     def _learn_masses(self, due: Due, truths: Truths, fair: NDArray[np.bool_], view: View) -> NDArray[np.bool_]:
         """Count truths, and learn the probabilities of masses; (R,) whether a truth is fair and outside of all.
 
@@ -557,8 +509,8 @@ class Bands(Declared, Volatility):
             unit, own = truths.units[v], order[ends[v] : ends[v + 1]]
             for slot in self._masses.active(unit):
                 other[own] &= ~self._masses.at(unit, slot, y[own])
-            course = AtOrigin(step[own], mean[own], np.exp(view.log_scale[own]), *features[11:14][:, own])
-            self._masses.learn(unit, y[own], course, 0.5 ** (truths.passed[v] / SCALE_CYCLES))
+            begun = AtOrigin(step[own], mean[own], np.exp(view.log_scale[own]), *features[11:14][:, own])
+            self._masses.learn(unit, y[own], begun, 0.5 ** (truths.passed[v] / SCALE_CYCLES))
         return other
 
     def _outside(self, features: Floats, of_all: View) -> View:
@@ -586,20 +538,6 @@ class Bands(Declared, Volatility):
         """(groups, STATES) whether masses have won."""
         rows, without, masses = np.moveaxis(self._lost[unit], -1, 0)
         return np.asarray((rows >= PROVEN) & (masses < (1 - EARNED) * without))
-
-    def _track(self, under: Floats, truths: Truths, phase: Ints) -> None:
-        """under: (Q, R) how much of the truth was below the quantile as issued."""
-        units, phases = len(truths.units), self._tracked
-        place, passed = truths.unit * phases + phase, truths.passed[:, None]
-        wide = np.bincount(place, minlength=units * phases).reshape(units, phases)
-        counts = np.concatenate([wide, wide.sum(1, keepdims=True)], 1)  # (V, phases + 1)
-        rate = np.append(np.full(phases, PHASE_RATE), RATE)
-        kept = np.append(np.full(phases, PHASE_LEAK), LEAK) ** passed
-        off, p = self._off[truths.units], self.probabilities
-        hits = hits_at(under, place, units * phases).reshape(units, phases, -1)
-        share = np.concatenate([hits, hits.sum(1, keepdims=True)], 1) / np.maximum(counts, 1)[..., None]
-        moved = kept[..., None] * off + (rate * np.minimum(passed, 10.0))[..., None] * (p - share)
-        self._off[truths.units] = np.where(counts[..., None] > 0, moved, off)
 
     def _block(self, phase: Floats) -> Ints:
         """The block of the cycle that a phase lies in."""

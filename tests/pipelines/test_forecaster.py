@@ -366,7 +366,8 @@ def test_forecasts_after_each_row_are_those_after_all_at_once(model: str, horizo
         found = one.forecast(future=future)
         if row % 4 == 0:
             again = copy.copy(one)
-            again._learner, again._ahead = copy.deepcopy(one._learner), None
-            assert again._learner is not None
-            again._learner.recalled = RecalledByName()
+            stream = again._stream = copy.copy(one._stream)
+            stream.learner, stream._ahead = copy.deepcopy(stream.learner), None
+            assert stream.learner is not None
+            stream.learner.recalled = RecalledByName()
             assert_frame_equal(found, again.forecast(future=future), rel_tol=1e-9)
