@@ -270,7 +270,7 @@ class Windows:
         kept = np.flatnonzero((slot >= 0) & np.isnan(values[slot, target])) if found else step
         y = np.full((len(kept), len(self.spec.targets)), np.nan)
         y[np.arange(len(kept)), target[kept]] = [found[row][3] for row in kept.tolist()]
-        return History(_long(code[kept]), _long(self._ring.ds.reshape(-1)[slot[kept]]), torch.from_numpy(y))
+        return History(long(code[kept]), long(self._ring.ds.reshape(-1)[slot[kept]]), torch.from_numpy(y))
 
     def _push(self, read: BatchRows) -> tuple[Asks, Answers]:
         position = self.rows + np.arange(len(read.ds))
