@@ -97,7 +97,7 @@ def test_systemd_is_told_when_rows_are_taken_and_at_the_end(tmp_path: Path, monk
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(0.5)
+        systemd.settimeout(0.1)
         with watched(True, None, quiet=True) as health:
             health.taken = TakenRows(connected=False)
             with pytest.raises(TimeoutError):
