@@ -87,3 +87,10 @@ class Recalls:
     """
 
     recalled: Recalled | None = None
+
+    def recall(self) -> Recalled | None:
+        """What was computed, for its one use."""
+        found = self.recalled
+        if found is not None:
+            self.recalled = None
+        return found

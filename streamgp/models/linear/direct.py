@@ -528,8 +528,7 @@ class DirectLinear(Recalls, Model):
         regression = self.regression
         if not regression.begun:
             regression.begin(x, y)
-        recalled, self.recalled = self.recalled, None
-        look = regression.look(x, recalled)
+        look = regression.look(x, self.recall())
         now = self._mixed(x, look.means[:, 0])
         loss = -torch.nanmean(now.log_prob(y)).item()
         put_back, why = holding({"limit": self.limit}), ""

@@ -174,7 +174,7 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
         last = self.latest
         if last is not None and last.lower is self.regression.lower and torch.equal(last.z, z):
             return last.phi
-        recalled, self.recalled = self.recalled, None
+        recalled = self.recall()
         if recalled is None:
             phi = self.regression.features(z)
         else:
