@@ -51,6 +51,10 @@ class TruthsApart:
         """Step and value of the last spike of a column of a series."""
         return self._last.get((code, column))
 
+    def all(self) -> list[tuple[tuple[int, int], tuple[int, float]]]:
+        """(series, column) and step and value of its last spike, of all that had one."""
+        return sorted(self._last.items())
+
     def put(self, code: Ints, step: Ints, y: Tensor) -> Tensor:
         """The truths y (N, O) of rows that answer now, with those that were kept, which are forgotten."""
         if not self._kept:

@@ -20,6 +20,8 @@ import streamgp
 from streamgp.errors import DataError, SchemaError, StateError, UsageError
 from streamgp.recalled import RecalledByName
 from streamgp_pipelines import load as load_checkpoint
+from streamgp_pipelines.reporting.fans import forecast_page
+from streamgp_pipelines.reporting.page import Fan
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, scores_of, tensors_of
 
 HOURLY: dict[str, Any] = {"horizon": 3, "season": 24, "known": "k", "lags": 4, "warmup": 150, "batch": 64}
@@ -258,6 +260,32 @@ def test_contributions_add_up_to_the_forecast(model: str, series: tuple[str, ...
     assert ("persistence" in terms.columns) == (model == "auto")
     again = fitted.contributions(future)
     assert_frame_equal(found, again)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_spike_among_the_history_is_drawn_hollow_at_the_edge(sign: int) -> None:
+    """And named, in a picture and a page; where a second one makes both a level there is none."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    data = frame_of(520)
+    moved = data.with_columns(y=pl.col("y") + sign * 1e5 * (pl.int_range(pl.len()) == 510))
+    fitted = forecaster(model="linear").learn(moved)
+    axes = fitted.plot(future_of(frame_of(523), 520))
+    (spike,) = [line for line in axes.lines if "set aside" in str(line.get_label())]
+    assert (spike.get_marker(), spike.get_markerfacecolor()) == ("^" if sign > 0 else "v", "none")
+    low, high = axes.get_ylim()
+    assert high - low < 1e4 and "set aside" in axes.get_legend().get_texts()[-1].get_text()
+    view = fitted._view().forecast(None, None, fitted._future(future_of(frame_of(523), 520), fitted._view(), None))
+    (fan,) = forecast_page(view).sections[0].parts
+    assert isinstance(fan, Fan)
+    aside = fan.data["panels"][0]["views"][0]["aside"]
+    assert len(aside["t"]) == 1 and aside["y"] == pytest.approx([moved["y"][510]], rel=1e-3)
+    level = data.with_columns(y=pl.col("y") + sign * 1e5 * (pl.int_range(pl.len()) >= 510))
+    other = forecaster(model="linear").learn(level).plot(future_of(frame_of(523), 520))
+    assert not [line for line in other.lines if "set aside" in str(line.get_label())]
+    for drawn in (axes, other):
+        matplotlib.pyplot.close(drawn.figure)
 
 
 def test_contributions_are_refused_where_there_are_none() -> None:

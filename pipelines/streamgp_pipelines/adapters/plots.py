@@ -12,6 +12,7 @@ from streamgp.errors import UsageError
 from streamgp.forecasting.outcomes import wilson
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.forecasting.past import recent
+from streamgp_pipelines.numbers import number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,6 +40,7 @@ def plot_forecast(
     model: str,
     levels: Sequence[float],
     truth: pl.DataFrame | None = None,
+    spikes: pl.DataFrame | None = None,
     unit: str = "",
     binary: bool = False,
     moments: Moments | None = None,
@@ -54,6 +56,7 @@ def plot_forecast(
         model: name of the column that holds the mean.
         levels: the bands to draw, in percent.
         truth: what happened afterwards, in the columns of `history`; drawn over the bands when given.
+        spikes: values that are missing in `history`, in its columns; drawn hollow, at the edge of the axis.
         unit: of the values, for the axis.
         target: column that the values are of, for the axis; the panel's own where there are several.
         binary: whether they are outcomes of 0 and 1, and the forecast is the probability of 1.
@@ -68,7 +71,7 @@ def plot_forecast(
     """
     if moments is not None:
         forecast, history = _on_axis(forecast, moments), _on_axis(history, moments)
-        truth = None if truth is None else _on_axis(truth, moments)
+        truth, spikes = (None if one is None else _on_axis(one, moments) for one in (truth, spikes))
     keys = [key for key in ("unique_id", "target") if key in forecast.columns]
     panels = forecast.select(keys).unique(maintain_order=True).rows()
     shown = panels[:PANELS]
@@ -81,6 +84,8 @@ def plot_forecast(
         if truth is not None:
             after = _only(truth, keys, panel).sort("ds")
             axes.plot(after["ds"].to_list(), after["y"].to_list(), color=_INK, lw=1.2, ls=":", label="what happened")
+        if spikes is not None:
+            _draw_spikes(axes, _only(spikes, keys, panel), past)
         name = " · ".join(dict.fromkeys(str(part) for part in panel))
         if name != target:
             axes.set_title(name, loc="left", fontsize=10, pad=6 if index else 24)
@@ -111,7 +116,8 @@ def draw_panel(found: Forecast, series: str | None = None, target: str | None = 
     """
     steps = _steps(found.frame, [key for key in ("unique_id", "target") if key in found.frame.columns])
     past = recent(found.history, steps)
-    forecast, history = _on_axis(found.frame, found.moments), _on_axis(past, found.moments)
+    apart = past.clear() if found.spikes is None else found.spikes
+    forecast, history, apart = (_on_axis(one, found.moments) for one in (found.frame, past, apart))
     for key, name in (("unique_id", series), ("target", target)):
         if key not in forecast.columns:
             continue
@@ -120,13 +126,14 @@ def draw_panel(found: Forecast, series: str | None = None, target: str | None = 
             what = "series" if key == "unique_id" else "target"
             none = "several" if name is None else f"none called {name!r}"
             raise UsageError(f"which {what} is to be drawn? There is {none}", hint=f"{what}={there[0]!r}, for example")
-        forecast, history = (part.filter(**{key: name or there[0]}) for part in (forecast, history))
+        forecast, history, apart = (part.filter(**{key: name or there[0]}) for part in (forecast, history, apart))
     levels = () if found.binary else found.levels
     if axes is None:
         from matplotlib import pyplot
 
         _, axes = pyplot.subplots(figsize=(9.0, 4.0), layout="constrained")
     _draw_forecast(axes, forecast.sort("ds"), history.sort("ds"), found.model, levels, found.binary)
+    _draw_spikes(axes, apart, history)
     axes.set_ylabel(axis_label(target or found.target, found.unit))
     axes.set_xlabel(found.moments.label)
     legend_above(axes)
@@ -295,6 +302,22 @@ def _draw_forecast(
     marker = "." if binary else ""
     label = "probability of 1" if binary else "forecast"
     axes.plot(mean_times, mean, color=_FORECAST, lw=1.6, marker=marker, label=label)
+
+
+def _draw_spikes(axes: Axes, spikes: pl.DataFrame, past: pl.DataFrame) -> None:
+    """Spikes within the history that is drawn, hollow, at the edge of the axis, which they would flatten."""
+    first, middle = past["ds"].min(), sum(axes.get_ylim()) / 2
+    for ds, y in spikes.select("ds", "y").rows():
+        if first is not None and ds >= first:
+            style: dict[str, Any] = {
+                "ls": "",
+                "marker": "^" if y > middle else "v",
+                "ms": 8,
+                "mfc": "none",
+                "mec": _INK,
+            }
+            edge, name = 0.96 if y > middle else 0.04, f"spike of {number(y)}, set aside"
+            axes.plot([ds], [edge], transform=axes.get_xaxis_transform(), label=name, **style)
 
 
 def axis_label(column: str, unit: str) -> str:

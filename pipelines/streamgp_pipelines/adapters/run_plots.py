@@ -133,6 +133,7 @@ def draw_forecast(found: Forecast, path: Path, truth: pl.DataFrame | None = None
         model=found.model,
         levels=found.levels,
         truth=truth,
+        spikes=found.spikes,
         unit=found.unit,
         binary=found.binary,
         moments=found.moments,

@@ -31,7 +31,7 @@ from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.forecasting import past, simulate
 from streamgp_pipelines.forecasting.future import read_future
-from streamgp_pipelines.forecasting.issued import as_pairs, history
+from streamgp_pipelines.forecasting.issued import as_pairs, history, spikes
 from streamgp_pipelines.forecasting.outages import after_outages
 from streamgp_pipelines.forecasting.results import SUFFIXES, Forecast, Simulation, in_order, write
 from streamgp_pipelines.learning import making, sizes
@@ -190,7 +190,7 @@ class Forecaster:
         """
         found, warnings = self.steps(horizon, levels, future, quantiles)
         about = self._about_it(self.naming(self._wanted(levels, quantiles)))
-        return Forecast(found, self.history(), *about, warnings=warnings, target=self.target)
+        return Forecast(found, self.history(), *about, warnings=warnings, target=self.target, spikes=self.spikes())
 
     def steps(
         self,
@@ -288,11 +288,16 @@ class Forecaster:
         found = simulate.frame_of_run(run, windows.names, self.spec.targets, naming, bands)
         samples = run.y if bands is None else simulate.calibrated_paths(run, bands)
         about = self._about_it(naming)
-        return Simulation(found, self.history(), *about, target=self.target, samples=samples, warnings=warnings)
+        past, apart = self.history(), self.spikes()
+        return Simulation(found, past, *about, target=self.target, samples=samples, warnings=warnings, spikes=apart)
 
     def history(self) -> pl.DataFrame:
         """The newest rows of every series, long format: unique_id, ds, [target,] y."""
         return history(self.learner.windows, self.naming())
+
+    def spikes(self) -> pl.DataFrame:
+        """The last spikes among these rows, where they are missing, in the same columns."""
+        return spikes(self.learner.windows, self.naming())
 
     def _about_it(self, naming: Naming) -> tuple[str, tuple[float, ...], str, bool, Moments]:
         return naming.model, naming.levels, self.unit, self.binary, self.moments

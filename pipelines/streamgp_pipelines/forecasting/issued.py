@@ -8,7 +8,7 @@ import torch
 from streamgp.base import FLOAT, Decomposes, Due, Simulates
 from streamgp.errors import UsageError
 from streamgp.forecasting.calibration import Calibration
-from streamgp.windows.windows import Asks, Windows
+from streamgp.windows.windows import Asks, History, Windows
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import frame
@@ -101,8 +101,17 @@ def contributions(learner: Learner, asks: Asks, naming: Naming) -> pl.DataFrame:
 
 def history(windows: Windows, naming: Naming) -> pl.DataFrame:
     """The newest rows of every series, long format: unique_id, ds, [target,] y."""
+    return _listed(windows.history(HISTORY_STEPS), windows, naming)
+
+
+def spikes(windows: Windows, naming: Naming) -> pl.DataFrame:
+    """The last spike of each target of every series, which is missing in `history`, in its columns."""
+    return _listed(windows.spikes(), windows, naming).filter(pl.col("y").is_not_nan())
+
+
+def _listed(past: History, windows: Windows, naming: Naming) -> pl.DataFrame:
+    """Rows in long format."""
     targets = windows.spec.targets
-    past = windows.history(HISTORY_STEPS)
     base = {
         "unique_id": pl.Series(windows.names, dtype=pl.String).gather(past.series.numpy()),
         "ds": naming.times(past.ds),

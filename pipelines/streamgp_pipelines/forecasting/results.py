@@ -32,6 +32,7 @@ class Forecast:
         moments: how its times are written.
         target: the column that is forecast; "" where there are several, which the frame names.
         warnings: what should be known of it.
+        spikes: rows in the columns of `history`, which lacks them: they count as missing; None where none is known.
     """
 
     frame: pl.DataFrame
@@ -43,6 +44,7 @@ class Forecast:
     moments: Moments
     target: str = field(default="", kw_only=True)
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
+    spikes: pl.DataFrame | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

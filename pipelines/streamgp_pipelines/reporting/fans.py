@@ -99,11 +99,14 @@ def forecast_page(found: Forecast, truth: pl.DataFrame | None = None) -> Page:
     steps, made = 0, list[dict[str, Any]]()
     for panel in panels.head(PANELS).iter_rows(named=True):
         ahead, past = frame.filter(**panel).sort("ds"), found.history.filter(**panel).sort("ds")
+        apart = past.clear() if found.spikes is None else found.spikes.filter(**panel)
+        apart = apart.filter(pl.col("ds") >= past["ds"].min())
         view = {
             "issued": stamps(ahead["cutoff"].head(1), moments)[0],
             "t": stamps(ahead["ds"], moments),
             "y": _rounded(ahead["y"]),
             "before": {"t": stamps(past["ds"], moments), "y": _rounded(past["y"])},
+            "aside": {"t": stamps(apart["ds"], moments), "y": _rounded(apart["y"])},
             "models": [[_rounded(ahead[name]) for name in _names(model, levels)]],
         }
         made.append({"name": " · ".join(str(part) for part in panel.values()), "views": [view]})

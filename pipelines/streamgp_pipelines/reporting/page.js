@@ -131,6 +131,13 @@ const fanOf = (figure, fan) => {
     traces.push({ x: view.before.t, y: view.before.y, name: "before", ...points });
     traces.push({ x: view.t, y: made[0], name: fan.middle, mode: "lines+markers", line: { color: "#D55E00", width: 2.2 }, marker: { size: fan.binary ? 7 : 0.1, symbol: "circle-open" } });
     if (known.length) traces.push({ x: view.t, y: view.y, name: "what happened", mode: fan.binary ? "markers" : "lines+markers", line: { color: "#000", width: 1.3, dash: "dot" }, marker: { color: "#000", size: fan.binary ? 8 : 5, symbol: "x-thin-open" } });
+    if (view.aside?.t.length) { // at the edge of the others, which they would flatten
+      const drawn = [...view.before.y, ...made.flat()].filter((one) => one !== null);
+      const edge = view.aside.y.map((one) => (one > Math.max(...drawn) ? Math.max(...drawn) : Math.min(...drawn)));
+      const marker = { symbol: view.aside.y.map((one, at) => (one > edge[at] ? "triangle-up-open" : "triangle-down-open")), size: 11, color: "#000" };
+      const named = `spike of ${view.aside.y.map(written).join(", ")}, set aside`;
+      traces.push({ x: view.aside.t, y: edge, name: named, mode: "markers", marker });
+    }
     const error = known.reduce((sum, [y, at]) => sum + Math.abs(y - made[0][at]), 0) / known.length;
     let words = `Issued ${view.issued}`;
     if (known.length) words += `: mean absolute error ${written(error)}`;
