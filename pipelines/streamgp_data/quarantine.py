@@ -30,6 +30,9 @@ _NOTHING = pl.DataFrame(schema={"line": pl.Int64, "reason": pl.String, "row": pl
 SUPERSEDED = "superseded"
 """The reason of an accepted row that was of half a line; see `Table.supersede`."""
 
+CLOCK = ("future", "out of range")
+"""The reasons of rows whose time is far from all others."""
+
 FOLDER = "_quarantine"
 
 
@@ -115,6 +118,14 @@ class Quarantine:
             reasons: list[Any] = chunk.rows["reason"].to_pylist()
             counts.update(reasons)
         return dict(counts)
+
+    def leaps(self) -> tuple[int, str]:
+        """How many rows are here because their time is far from all others, and what is said of the last."""
+        count, last = 0, ""
+        for chunk in self._store.read(columns=["reason", "detail"]) if self._store is not None else ():
+            found = pl.DataFrame(pl.from_arrow(chunk.rows)).filter(pl.col("reason").is_in(CLOCK))
+            count, last = count + found.height, found["detail"][-1] if found.height else last
+        return count, last
 
     def newest(self, rows: int) -> list[Json]:
         """The last rows that were put aside, at most `rows`: source, line, reason, column and detail."""

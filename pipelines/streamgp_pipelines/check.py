@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamgp.errors import UsageError
+from streamgp.errors import StreamgpError, UsageError
 from streamgp.windows.rows import times
 from streamgp_data.checkpoint import Saved, fitting
+from streamgp_data.quarantine import Quarantine
+from streamgp_data.table import Table
 from streamgp_pipelines.config import CheckConfig
 from streamgp_pipelines.learning.curves import Curves, next_lap
 from streamgp_pipelines.learning.restored import moments_of, read_checkpoint, recipe_of
@@ -23,7 +25,7 @@ class CheckResult(NamedTuple):
     """One thing that was looked at.
 
     Attributes:
-        name: age, crps_ratio (or log_loss_ratio), naive_ratio or coverage.
+        name: age, crps_ratio (or log_loss_ratio), naive_ratio, coverage or leaps.
         value: seconds, or the number; None where it is not known (yet).
         limit: what was asked for; None where nothing was.
         alarm: whether the value is beyond the limit.
@@ -52,7 +54,18 @@ def check(config: CheckConfig, now: datetime | None = None) -> list[CheckResult]
         UsageError: an age is asked for where times are no dates.
     """
     saved = read_checkpoint(config.checkpoint)
-    return [_age(saved, config, now or datetime.now(UTC)), *_scores(saved, config)]
+    return [_age(saved, config, now or datetime.now(UTC)), *_scores(saved, config), *_leaps(saved)]
+
+
+def _leaps(saved: Saved) -> list[CheckResult]:
+    """Rows whose times are far from all others, where the table of the run is at hand and has put such aside."""
+    about: dict[str, Any] = saved.manifest
+    try:
+        count, last = Quarantine(Table.open(about["table"]["path"])).leaps()
+    except (StreamgpError, OSError):
+        return []
+    said = f"rows in the quarantine whose time is far from all others; the last: {last}"
+    return [CheckResult("leaps", float(count), None, False, said)] if count else []
 
 
 def _age(saved: Saved, config: CheckConfig, now: datetime) -> CheckResult:

@@ -15,6 +15,7 @@ from streamgp_data import checkpoint
 from streamgp_pipelines.check import CheckResult, check
 from streamgp_pipelines.config import CheckConfig
 from streamgp_pipelines.learning.curves import Curves
+from tests.pipelines.ingesting import take
 from tests.pipelines.worlds import frame_of, make_table, run
 
 LAST = datetime(2024, 1, 1, tzinfo=UTC)
@@ -76,6 +77,16 @@ def test_a_row_of_the_future_does_not_hide_how_old_the_others_are(tmp_path: Path
     home, _ = trained(tmp_path, pl.concat([data, far]), batch=256)
     found = findings(home, last + timedelta(hours=9), max_age="3h")["age"]  # type: ignore[operator]
     assert found.alarm and found.value == 9 * 3600.0 and "future" in found.about
+
+
+def test_rows_whose_clock_was_wrong_are_counted(tmp_path: Path) -> None:
+    home, last = trained(tmp_path, frame_of(900))
+    assert "leaps" not in findings(home)
+    far = frame_of(2).drop("t").with_columns(t=pl.Series(["2198-01-01T00:00Z", "2199-01-01T00:00Z"]))
+    far.write_csv(tmp_path / "far.csv")
+    take(tmp_path / "table", tmp_path / "far.csv", max_ahead="1d")
+    found = findings(home, last)["leaps"]
+    assert (found.value, found.limit, found.alarm) == (2.0, None, False) and "2199" in found.about
 
 
 def test_steps_have_no_age(tmp_path: Path) -> None:

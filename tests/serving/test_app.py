@@ -97,6 +97,8 @@ def test_a_leap_of_the_clock_is_told(home: Path) -> None:
         assert "late" in note
         found = client.post("/rows", json={"rows": [second]}).json()
         assert (found["late"], found["notes"]) == (1, [])
+        (said,) = client.get("/health").json()["notes"]
+        assert said.startswith("1 rows of ") and note in said
 
 
 def test_one_forecast_in_three_formats(client: Any) -> None:

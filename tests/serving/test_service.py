@@ -116,7 +116,11 @@ def test_a_row_too_far_ahead_is_put_aside_and_stops_no_series(home: Path) -> Non
     assert taken(intake, [at(now + 46 * hour)]).accepted == 1  # a simulated stream goes on
     intake.reach = 4 * 3600
     assert [taken(intake, [at(now + hours * hour)]).accepted for hours in (75, 73)] == [0, 1]
+    assert intake.leaps >= 2 and intake.last_leap
     intake.close()
+    again = Intake(Table.open(home / "table"), 86400)  # those in the quarantine are known after a restart
+    assert again.leaps == 2 and "(--max-ahead)" in again.last_leap
+    again.close()
 
 
 def test_a_stream_without_dates_has_no_future(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from streamgp.errors import ServiceError, UsageError
 from streamgp_data.admission import OTHER, Verdict
 from streamgp_data.event_time import NEVER
-from streamgp_data.quarantine import QUARANTINE
+from streamgp_data.quarantine import CLOCK, QUARANTINE, Quarantine
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.files import FileSource
 from streamgp_data.table import SEQ, Table
@@ -100,6 +100,9 @@ class Intake:
         self.table, self.max_ahead = table, max_ahead
         self.reach = 0.0
         """Seconds that a row's time may be ahead beside these: of known inputs, or of one interval."""
+        self.leaps, self.last_leap = Quarantine(table).leaps()
+        """Rows whose time was far from all others, those in the quarantine from before too, and what is said of the
+        last."""
         self.committed: list[Callable[[], None]] = []
         """Called after every commit, in the thread of the intake."""
         self._schema = pa.schema([field for field in table.schema if field.name != SEQ])
@@ -192,6 +195,8 @@ class Intake:
                     future.set_exception(error)
                 continue
             for (_, notes, future), receipt in zip(waiting, receipts, strict=True):
+                leapt = [one.detail for one in receipt.quarantined if one.reason in CLOCK] + list(notes)
+                self.leaps, self.last_leap = self.leaps + len(leapt), leapt[-1] if leapt else self.last_leap
                 future.set_result(receipt._replace(notes=notes))
             for call in self.committed:
                 call()

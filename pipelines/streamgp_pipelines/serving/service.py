@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from threading import Event
 from typing import TypeVar
 
@@ -52,6 +52,16 @@ class Service:
         found = [host.error for host in self.hosts.values()]
         found += [] if self.messages is None else [self.messages.error]
         return next((error for error in found if error is not None), None)
+
+    @property
+    def leaps(self) -> list[str]:
+        """What those who ask for its health should know of the clocks of rows."""
+        return [
+            f"{intake.leaps:,} rows of {PurePath(intake.table.path).name} had a time far from all others; the last: "
+            f"{intake.last_leap}"
+            for intake in self.intakes.values()
+            if intake.leaps
+        ]
 
     @property
     def warnings(self) -> list[str]:

@@ -117,7 +117,7 @@ class ServiceState(BaseModel):
     """Whether the service does its work."""
 
     status: str = Field(examples=["ok"])
-    notes: list[str] = Field([], description="Such as that the registry has a newer version of the model")
+    notes: list[str] = Field([], description="Such as a newer model in the registry, or rows whose clock was wrong")
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -317,7 +317,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         """Whether every learner runs."""
         response.status_code = 200 if service.error is None else 503
         status = "ok" if service.error is None else "a learner has ended"
-        return ServiceState(status=status, notes=list(service.notes))
+        return ServiceState(status=status, notes=[*service.notes, *service.leaps])
 
     @app.get("/ready", responses=state, summary="Ready", response_model_exclude_defaults=True)
     async def ready(response: Response) -> ServiceState:
