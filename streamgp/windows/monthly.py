@@ -34,9 +34,11 @@ def find(ds: Ints, there: Bools, zone: str | None) -> Months:
 
     Example:
         >>> ds = np.array([["2023-06-30", "2023-09-30", "2023-12-31"]], "datetime64[ns]").astype(np.int64)
-        >>> [find(at, at > 0, None).step.tolist() for at in (ds, ds + DAY, ds // 2)]
-        [[3], [3], [0]]
+        >>> [find(at, at > 0, None).step.tolist() for at in (ds, ds + DAY, ds // 2, ds[:, :1])]
+        [[3], [3], [0], [0]]
     """
+    if ds.shape[1] < SURE:
+        return Months(np.zeros(len(ds), np.int64), np.zeros(len(ds), np.int64))
     month, day, rest, days = _parts(ds + offset(ds, zone))
     on = np.where(there, day, -1).max(1, keepdims=True)
     clock = np.where(there, rest, 0).max(1, keepdims=True)
