@@ -146,7 +146,7 @@ def measured(case: Case, options: dict[str, Any]) -> tuple[str, list[str], bool]
     """A line, cells of the results page, and whether the claim holds of it."""
     engine, x, y, share, z = learned(case, options)
     found = oracle(engine, x, y, share, z)
-    ratio = engine.variance(z).numpy() / found.variance
+    ratio = engine.variance(z)[:, 0].numpy() / found.variance
     off = np.abs(engine.mean(z)[:, 0].numpy() - found.mean) / np.sqrt(found.variance)
     inside, outside = ratio[:100], ratio[100:]
     line = f"inside {np.median(inside):6.3f} ({inside.min():.3f} – {inside.max():.3f})  "

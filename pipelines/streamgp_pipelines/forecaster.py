@@ -45,7 +45,8 @@ class Forecaster(Shown):
         target: column or columns to forecast; default: y.
         horizon: steps ahead.
         season: rows in each season, such as [48, 336], or its length, such as "1d"; "clock": the day and the week of
-            frames with a clock, of which the first frame has three; "auto": these, else what the values show; "none".
+            frames with a clock, of which the first frame has three, or the year of months; "auto": these, else what the
+            values show; "none".
         known: inputs whose future values are known.
         inputs: columns whose past values are inputs.
         time: column of times, or row for rows without; default: ds, or the only one of times. A date and a time of day,
@@ -75,7 +76,7 @@ class Forecaster(Shown):
         gaps: fill or reset.
         sentinel: values that stand for a missing one, such as -999; "none": no others are found.
         warmup: rows that are fitted in batch and not scored.
-        batch: rows of a micro-batch.
+        batch: rows of a micro-batch; default: the shortest season or 256, and fewer while there are few rows.
         simulate: steps up to which simulations are calibrated.
         alarm_rate: nominal false-alarm rate of `alarms`; default: none are raised.
         seed: of every draw.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgp.errors import UsageError
-from streamgp.windows import seasons
+from streamgp.windows import monthly, seasons
 from streamgp.windows.calendar import Floats, Ints
 from streamgp.windows.rows import times
 from streamgp_data.batches import together
@@ -22,8 +24,25 @@ ROWS = 20_000
 """Rows of the table that are looked at: seasons do not change with what comes later."""
 
 
+class Spacing(NamedTuple):
+    """How far apart rows are.
+
+    Attributes:
+        every: ns; None where they differ.
+        months: that they are apart on one day of the month; 0 for others.
+    """
+
+    every: int | None
+    months: int = 0
+
+    def seasons(self, rows: float = math.inf) -> tuple[int, ...]:
+        """Rows in a day and a week, or in a year, of which so many rows hold three; see `seasons.of_clock`."""
+        return seasons.of_clock(self.every, rows) or seasons.of_months(self.months, rows)
+
+
 def of_clock(opening: pa.RecordBatch | None, meta: TableMeta, target: str, alone: bool = False) -> tuple[int, ...]:
-    """Rows in a day and a week of a table with a clock, of which its first series holds three; see `proposed`."""
+    """Rows in a day and a week of a table with a clock, or in a year of months or quarters, of which its first series
+    holds three; see `proposed`."""
     return _of_clock(*_first_series(opening, meta, target), meta, alone)
 
 
@@ -81,10 +100,10 @@ def in_rows(text: str, opening: pa.RecordBatch | None, meta: TableMeta) -> tuple
     return tuple(sorted(found - {1}))
 
 
-def spacing(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, int | None]:
-    """How many rows seasons are looked for in, and the nanoseconds between them; None where they differ."""
+def spacing(opening: pa.RecordBatch | None, meta: TableMeta, target: str) -> tuple[int, Spacing]:
+    """How many rows seasons are looked for in, and how far they are apart."""
     when, values = _first_series(opening, meta, target)
-    return len(values), meta.every_ns or _interval(when)
+    return len(values), _spacing(when, meta)
 
 
 def first_rows(table: Table, targets: Sequence[str]) -> pa.RecordBatch | None:
@@ -120,8 +139,15 @@ def _of_first_series(opening: pa.RecordBatch | None, meta: TableMeta) -> pa.Reco
 
 
 def _of_clock(when: Ints, values: Floats, meta: TableMeta, alone: bool = False) -> tuple[int, ...]:
+    apart = _spacing(when, meta)
+    return apart.seasons(len(values)) or (apart.seasons()[:1] if alone else ())
+
+
+def _spacing(when: Ints, meta: TableMeta) -> Spacing:
     every = meta.every_ns or _interval(when)
-    return seasons.of_clock(every, len(values)) or (seasons.of_clock(every)[:1] if alone else ())
+    if every is not None or not len(when) or not meta.clock:
+        return Spacing(every)
+    return Spacing(None, int(monthly.find(when[None], np.ones((1, len(when)), bool), meta.zone).step[0]))
 
 
 def _interval(when: Ints) -> int | None:

@@ -40,7 +40,9 @@ JITTER = 1e-6
 FLOOR = 1e-3
 """Least σ² of a search by L-BFGS, in units of the standardised target's variance."""
 FEW = 400
-"""Rows on which kernels are compared, evenly spread."""
+"""Rows on which kernels and noises are compared, evenly spread."""
+STEP, LOWEST, HIGHEST = 4.0, -9, 3
+"""A target's own noise is the common one times a power of `STEP` between these."""
 GROUPED = 8
 """Columns a group, on average, from which on distances are kept by group."""
 BOUND = 12.0
@@ -195,6 +197,71 @@ def _squared(z: Tensor, out: Tensor) -> Tensor:
 def start(groups: int) -> LogHyper:
     """ℓ = √G, so that rows at a typical distance correlate."""
     return LogHyper.start(groups, 0.5 * math.log(groups))
+
+
+def noises(
+    x: Tensor,
+    y: Tensor,
+    groups: Tensor,
+    hyper: LogHyper,
+    outputs: int,
+    *,
+    profile: Profile = smooth,
+    least: float = 0.0,
+) -> Tensor:
+    """σ² of each column where targets are unlike: the common one times the power of `STEP` with the best evidence.
+
+    With the eigenvalues d and vectors U of ρ²c the evidence of a column costs O(n) a noise: ½ Σ (Uᵀy)²/(d + σ²) +
+    ½ Σ log(d + σ²). The columns of a target, its steps ahead, have one noise. Few levels are few factorisations: alike
+    targets have one in common, and a factor of 2 in the noise hardly moves a posterior.
+
+    Args:
+        x, y, groups: of `by_lbfgs`; the columns of a target are side by side.
+        hyper: common to all columns.
+        outputs: targets.
+        profile: of the kernel.
+        least: of σ².
+
+    Returns:
+        (T,), or () of one target, the common noise as it is.
+
+    Example:
+        >>> x = torch.linspace(-3, 3, 60, dtype=torch.float64)[:, None]
+        >>> y = torch.cat((x.sin(), torch.randn(60, 1, generator=torch.Generator().manual_seed(0)).double()), 1)
+        >>> groups = torch.zeros(1, dtype=torch.int64)
+        >>> (noises(x, y, groups, start(1), 2) / start(1).noise.exp()).log2().tolist()
+        [-18.0, 4.0]
+    """
+    common = hyper.noise.exp()
+    if outputs == 1:
+        return common
+    some = torch.linspace(0, len(x) - 1, min(FEW, len(x)), device=x.device).round().long()
+    sizes = torch.bincount(groups).to(x)
+    z = x[some] * (torch.exp(-hyper.lengthscale) / sizes.sqrt())[groups]
+    correlation, _ = profile(_squared(z, z.new_empty(len(z), len(z))))
+    values, vectors = torch.linalg.eigh(hyper.outputscale.exp() * correlation)
+    squares = (vectors.mT @ y[some]).square()
+
+    def nats(noise: Tensor) -> Tensor:
+        total = values.clamp(min=0.0) + noise + JITTER
+        found: Tensor = (squares / total[:, None]).sum(0) + total.log().sum()
+        return found
+
+    return by_evidence(common, nats, outputs).clamp(min=least)
+
+
+def by_evidence(common: Tensor, nats: Callable[[Tensor], Tensor], outputs: int) -> Tensor:
+    """(T,) σ² of each column, the common one times the power of `STEP` with the best evidence, one a target.
+
+    Args:
+        common: () σ².
+        nats: function () σ² -> (T,) negative log evidence of every column.
+        outputs: targets, whose columns are side by side.
+    """
+    powers = STEP ** torch.arange(LOWEST, HIGHEST + 1, dtype=common.dtype, device=common.device)
+    found = torch.stack([nats(common * power) for power in powers])  # (S, T)
+    best = found.unflatten(1, (outputs, -1)).mean(2).argmin(0)
+    return (common * powers[best]).repeat_interleave(found.shape[1] // outputs)
 
 
 def descend(evidence: Evidence, begin: LogHyper, evaluations: int) -> Evaluation:

@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.features import Features
 from streamgp.linalg.cholesky import cholesky
+from streamgp.linalg.levels import parted
 from streamgp.optim.block_rows import TINY, BlockRows, Move, conjugate, thin
 
 GRAM_ROWS = 4.5
@@ -141,7 +142,8 @@ class BlockSolver(nn.Module):
         """One step on a block, for all columns.
 
         Args:
-            factor: (|b|, |b|) lower triangular, of any P_b. Without it a kept one is taken, or one is made.
+            factor: (|b|, |b|) lower triangular, of any P_b, or one a level as of `sweep`. Without it a kept
+                one is taken, or one is made.
             refresh: make one, of the rows and weights as they are.
 
         Returns:
@@ -162,7 +164,8 @@ class BlockSolver(nn.Module):
         The parts of a sweep may be calls of their own, so that a time limit can end between them.
 
         Args:
-            whole: (m, m) lower triangular, of any P of all features: a step on all of them in place of visits.
+            whole: (m, m) lower triangular, of any P of all features: a step on all of them in place of visits; or
+                (L, m, m), one a level of the noise, as `linalg.levels` has them.
 
         Returns:
             the `loss` afterwards, which is at most the one before but for rounding.
@@ -231,7 +234,7 @@ class BlockSolver(nn.Module):
         """A visit, which is added to what was `done`."""
         span, noise, phi = self.features.span(block), self.noise, self.features_of(rows, block)
         slope = thin(phi.mT, rows.weigh(rows.residual).to(phi.dtype)).to(FLOAT) - noise * self.mu[span]
-        step = torch.cholesky_solve(slope.to(factor.dtype), factor).to(phi.dtype)
+        step = divided(self.noise, slope.to(factor.dtype), factor).to(phi.dtype)
         image = thin(phi, step).to(FLOAT)
         step = step.to(FLOAT)  # after it was rounded: the image is that of what μ takes
         curvature = (rows.weigh(image) * image).sum(0) + noise * step.square().sum(0)
@@ -268,15 +271,25 @@ class BlockSolver(nn.Module):
         return kept, (left - factors * kept) // max(len(rows.target) * width, 1)
 
 
+def divided(noise: Tensor, right: Tensor, factor: Tensor) -> Tensor:
+    """(m, T) -> (m, T): P⁻¹ right. noise: (T,); factor: (m, m), or (L, m, m) of its levels."""
+    if factor.dim() == 2:
+        return torch.cholesky_solve(right, factor)
+    found = torch.empty_like(right)
+    for _, columns, own in parted(noise, factor):
+        found[:, columns] = torch.cholesky_solve(right[:, columns], own)
+    return found
+
+
 @torch.no_grad()
 def leap(solver: BlockSolver, rows: BlockRows, factor: Tensor, done: Move | None) -> None:
-    """A step on all features, of the best length, added to `done`. factor: (m, m) lower triangular, of any P."""
+    """A step on all features, of the best length, added to `done`. factor: of `sweep`."""
     used, spans = slice(0, solver.features.size), list(solver.features.spans())
     keep = len(rows.target) * solver.features.size * solver.dtype.itemsize <= MEMORY
     pull = rows.weigh(rows.residual).to(solver.dtype)
     pulls = [thin(solver.features_of(rows, b, keep=keep).mT, pull) for b in range(len(spans))]
     slope = torch.cat(pulls).to(FLOAT) - solver.noise * solver.mu[used]
-    step = torch.cholesky_solve(slope.to(factor.dtype), factor).to(solver.dtype)
+    step = divided(solver.noise, slope.to(factor.dtype), factor).to(solver.dtype)
     image = torch.zeros_like(rows.residual)
     for b, span in enumerate(spans):
         image += thin(solver.features_of(rows, b, keep=keep), step[span])

@@ -9,9 +9,10 @@ columns (Bishop 2006, section 3.3):
     Σ v (y_t − φᵀw_t)² = Σ v y_t² − w_tᵀb_t − σ² w_tᵀS(w_t − m_t),  as Gw_t = b_t − σ²S(w_t − m_t)
 
 So a batch of N rows is learned exactly in O(NP² + P³) a model, one Cholesky factor serves all columns, and forgetting
-scales the sums and leaves the prior alone. s is 1 and m is 0 unless they are given. What φ is, and how much of a
-function it misses, is the affair of a family: a basis of inducing points (`models.svdgp.conjugate`), relevance vectors
-(`models.rvm.regression`), one basis that many series share (`models.svdgp.fleet`).
+scales the sums and leaves the prior alone. s is 1 and m is 0 unless they are given. Unlike columns may have a σ² each,
+and a factor for each value. What φ is, and how much of a function it misses, is the affair of a family: a basis of
+inducing points (`models.svdgp.conjugate`), relevance vectors (`models.rvm.regression`), one basis that many series
+share (`models.svdgp.fleet`).
 
 The functions here take `Held`, the tensors of K models with a leading axis K, and write into it; `Regression` is the
 module of one model, and calls them with K = 1.
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT, Json
 from streamgp.linalg.batched import add_gram
 from streamgp.linalg.cholesky import cholesky, solve, whiten
+from streamgp.linalg.levels import beside, factors, levels, parted
 
 Held: TypeAlias = "dict[str, Tensor]"
 """Of K models: outer (K, P, P) G, of which the lower triangle counts; moment (K, P, T) b; square (K, T) Σ v y²; weight
@@ -169,9 +171,11 @@ class Regression(nn.Module):
         columns: T.
         size: P at first.
         capacity: the largest P, which the state has room for.
+        apart: whether columns have a noise each in the updates.
 
     Attributes:
-        noise: () σ² of the updates; tempered.
+        noise: () σ² of the updates, tempered; (T,) of columns with one each.
+        root: (P, P) the lower Cholesky factor of A; (L, P, P) of the L levels of the noise.
         weight: () n, Σ of the weights of the rows learned, after forgetting.
         coefficients: (P, T) w.
         residual: (T,) σ_t² of the predictions.
@@ -189,7 +193,7 @@ class Regression(nn.Module):
     replaces: ClassVar[bool] = True
     """No method changes a tensor in place: see `streamgp.fork`."""
 
-    def __init__(self, columns: int, size: int, capacity: int) -> None:
+    def __init__(self, columns: int, size: int, capacity: int, apart: bool = False) -> None:
         super().__init__()
         self.capacity = capacity
         self.outer: Tensor
@@ -205,7 +209,7 @@ class Regression(nn.Module):
             "moment": torch.zeros(size, columns, dtype=FLOAT),
             "square": torch.zeros(columns, dtype=FLOAT),
             "weight": torch.zeros((), dtype=FLOAT),
-            "noise": torch.ones((), dtype=FLOAT),
+            "noise": torch.ones((columns,) if apart else (), dtype=FLOAT),
             "root": torch.eye(size, dtype=FLOAT),
             "coefficients": torch.zeros(size, columns, dtype=FLOAT),
             "residual": torch.ones(columns, dtype=FLOAT),
@@ -218,13 +222,14 @@ class Regression(nn.Module):
         return None
 
     def empty(self, size: int, noise: Tensor) -> None:
-        """Forget everything, and start with P = size features. noise: () σ² of the updates."""
+        """Forget everything, and start with P = size features. noise: σ² of the updates, as the attribute."""
         columns = self.moment.shape[1]
         self.noise = noise
         self.outer, self.moment = noise.new_zeros(size, size), noise.new_zeros(size, columns)
         self.square, self.weight = noise.new_zeros(columns), noise.new_zeros(())
         prior = self.prior
-        self.root = torch.eye(size, dtype=FLOAT, device=noise.device) if prior is None else torch.diag(prior.sqrt())
+        root = torch.eye(size, dtype=FLOAT, device=noise.device) if prior is None else torch.diag(prior.sqrt())
+        self.root = factors([root] * len(levels(noise)))
         self.coefficients = noise.new_zeros(size, columns)
         self.residual = noise.expand(columns).clone()
 
@@ -254,8 +259,9 @@ class Regression(nn.Module):
         return phi @ self.coefficients
 
     def known(self, phi: Tensor) -> Tensor:
-        """(N, P) -> (N,): φᵀA⁻¹φ, the variance of what the features span, the same for all columns; O(NP²)."""
-        return whiten(self.root, phi.T).square().sum(0)
+        """(N, P) -> (N, 1), or (N, T) of columns with a noise each: φᵀA⁻¹φ, the variance of what the features span;
+        O(NP²) a level."""
+        return beside(self.noise, [whiten(root, phi.T).square().sum(0) for _, _, root in self.parts()])
 
     def absorb(self, phi: Tensor, y: Tensor, weight: Tensor, kept: float = 1.0) -> None:
         """Add rows to the sums, after scaling these by `kept`; `solve` makes them count. See the function `absorb`.
@@ -278,19 +284,30 @@ class Regression(nn.Module):
             NotPositiveDefinite: the sums are not finite.
         """
         self._factorise()
-        held = self._held()
-        settle(held, self.noise, self.prior)
-        self.coefficients, self.residual = held["coefficients"][0], held["residual"][0]
+        coefficients, residual = torch.zeros_like(self.moment), torch.zeros_like(self.square)
+        for noise, columns, root in self.parts():
+            held = self._held(columns, root)
+            settle(held, noise, self.prior)
+            coefficients[:, columns], residual[columns] = held["coefficients"][0], held["residual"][0]
+        self.coefficients, self.residual = coefficients, residual
 
     def loss(self) -> float:
         """Negative log evidence a row and column; see the function `loss`."""
-        return float(loss(self._held(), self.noise, self.prior))
+        parts = [(loss(self._held(c, root), noise, self.prior), len(self.square[c])) for noise, c, root in self.parts()]
+        return float(sum(value * count for value, count in parts)) / len(self.square)
 
     def determined(self) -> Tensor:
-        """() Σ_j (1 − s_j (A⁻¹)_jj), the effective degrees of freedom; O(P³)."""
-        inverse = whiten(self.root, torch.eye(len(self.root), dtype=FLOAT, device=self.root.device)).square()
-        share = inverse.sum(0) if self.prior is None else self.prior * inverse.sum(0)
-        return (1.0 - share).sum()
+        """(T,) Σ_j (1 − s_j (A⁻¹)_jj), the effective degrees of freedom; O(P³) a level."""
+        found = torch.zeros_like(self.square)
+        for _, columns, root in self.parts():
+            inverse = whiten(root, torch.eye(len(root), dtype=FLOAT, device=root.device)).square()
+            share = inverse.sum(0) if self.prior is None else self.prior * inverse.sum(0)
+            found[columns] = (1.0 - share).sum()
+        return found
+
+    def parts(self) -> list[tuple[Tensor, Tensor | slice, Tensor]]:
+        """Of every level: () its noise, its columns, and (P, P) its factor."""
+        return parted(self.noise, self.root)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Everything at its largest shape, and how many features are in use; `root` follows from the rest."""
@@ -328,17 +345,20 @@ class Regression(nn.Module):
             "moment": (used, columns),
             "square": (columns,),
             "weight": (),
-            "noise": (),
+            "noise": tuple(self.noise.shape),
             "coefficients": (used, columns),
             "residual": (columns,),
         }
 
     def _factorise(self) -> None:
-        self.root = cholesky(precision(self.outer, self.noise, self.prior), first=0.0).lower
+        found = [cholesky(precision(self.outer, noise, self.prior), first=0.0).lower for noise, _ in levels(self.noise)]
+        self.root = factors(found)
 
-    def _held(self) -> Held:
-        names = (*Regression.SUMS, "root", "coefficients")
-        return {name: getattr(self, name)[None] for name in names}
+    def _held(self, columns: Tensor | slice, root: Tensor) -> Held:
+        """Of these columns, as one model."""
+        held = {"outer": self.outer, "weight": self.weight, "root": root, "square": self.square[columns]}
+        held |= {"moment": self.moment[:, columns], "coefficients": self.coefficients[:, columns]}
+        return {name: part[None] for name, part in held.items()}
 
 
 def _times(prior: Tensor | None, values: Tensor) -> Tensor:

@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from streamgp.errors import DataError
+from streamgp.windows import monthly
 from streamgp.windows import steps as steps_of
 from streamgp.windows._spec import WindowSpec
 from streamgp.windows.calendar import Bools, Floats, Ints
+from streamgp.windows.monthly import Months
 from streamgp.windows.rows import Names, numbers, times
 
 GIVE = "give it: --future FILE, or POST /forecast of a service"
@@ -20,13 +22,14 @@ GIVE_FRAME = "give future=, a frame of them with a row for each step ahead and i
 
 class Newest(NamedTuple):
     """The newest row of each series, (S,) each: its step, its time, the first time of the series (of a clock with a
-    tolerance, its tick at the newest row), and the interval of
-    its next rows, in units of the time; 0 where it is not known yet."""
+    tolerance, its tick at the newest row), the interval of its next rows, in units of the time, 0 where it is not known
+    yet, and the months that lie between them, where they keep to a day of the month."""
 
     step: Ints
     ds: Ints
     first: Ints
     every: Ints
+    months: Months | None = None
 
 
 def known_ahead(
@@ -116,6 +119,9 @@ def _steps_ahead(spec: WindowSpec, code: Ints, when: Ints, newest: Newest) -> In
         return np.asarray(grid - newest.step[code], np.int64)
     every = np.maximum(newest.every[code], 1)
     ahead = (when - newest.ds[code] + every // 2) // every
+    if newest.months is not None and (some := np.flatnonzero(newest.months.step[code])).size:
+        step = newest.months.step[code[some]]
+        ahead[some] = (monthly.between(newest.ds[code[some]], when[some], spec.zone) + step // 2) // step
     between = np.flatnonzero((when > newest.ds[code]) & (ahead == 0) & (newest.every[code] > 0))
     if len(between):
         raise DataError(

@@ -15,13 +15,14 @@ from torch import Tensor
 
 from streamgp.base import Inputs
 from streamgp.transforms import each
-from streamgp.windows import calendar
+from streamgp.windows import calendar, monthly
 from streamgp.windows._spec import Asks, WindowSpec
 from streamgp.windows.calendar import Bools, Floats, Ints
 from streamgp.windows.context import Filler
 from streamgp.windows.last_known import LastKnown, Recent
 from streamgp.windows.lost_inputs import LostInputs
 from streamgp.windows.missing import bridged, complete, filled, finite
+from streamgp.windows.monthly import Months
 from streamgp.windows.timeline import Timeline
 
 NEAR, AGREE = 3, 0.1
@@ -293,8 +294,12 @@ class Asking:
             return rows.ds[:, None] + self._ahead, known
         if spec.every_ns is not None:
             return calendar.ahead(rows.ds, self._ahead, spec.every_ns, spec.zone), known
-        every = timeline.interval(rows.code, rows.step, rows.place)
-        return calendar.ahead(rows.ds, self._ahead, every, spec.zone), every > 0
+        every, months = timeline.interval(rows.code, rows.step, rows.place, spec.zone)
+        found = calendar.ahead(rows.ds, self._ahead, every, spec.zone)
+        if (some := np.flatnonzero(months.step)).size:
+            kept = Months(months.step[some], months.day[some])
+            found[some] = monthly.ahead(rows.ds[some], self._ahead, kept, spec.zone)
+        return found, every > 0
 
 
 def first_whole(spec: WindowSpec) -> int:

@@ -1,6 +1,7 @@
 """Which seasons a series has: those of its clock, or what its autocorrelation shows.
 
-Where a day is 4 to 1,440 rows, people, machines and the weather follow it: the seasons are the day and the week. Else
+Where a day is 4 to 1,440 rows, people, machines and the weather follow it: the seasons are the day and the week. Of
+rows a month or a quarter apart the season is the year. Else
 the differences of the series are looked at, which have no slow level. The short season is the nearest peak of their
 autocorrelation that is at least `LEAST`, and `NEAR` times the highest. Smooth signals are alike at all near lags, and a
 random one of these is highest: a season D is higher than the lowest lag within D/2 on either side by `RISE` of its
@@ -42,6 +43,8 @@ SHORTEST = 4
 """Rows in a season at least."""
 LONGEST_DAY = 1440
 """Rows in a day at most, for the day to be a season."""
+YEAR = 12
+"""Months in a year."""
 PERIODS = 3
 """Seasons that a series must hold."""
 WINSOR = 5.0
@@ -61,6 +64,17 @@ def of_clock(every_ns: int | None, rows: float = math.inf) -> tuple[int, ...]:
     if day > LONGEST_DAY:
         return ()
     return tuple(season for season in (day, week) if season >= SHORTEST and PERIODS * season <= rows)
+
+
+def of_months(months: int, rows: float = math.inf) -> tuple[int, ...]:
+    """The year, where a series of so many rows this many months apart holds three of it; else ().
+
+    Example:
+        >>> of_months(1, 200), of_months(3), of_months(1, 35), of_months(12), of_months(0)
+        ((12,), (4,), (), (), ())
+    """
+    year = YEAR // months if months and not YEAR % months else 0
+    return (year,) if year >= SHORTEST and PERIODS * year <= rows else ()
 
 
 def propose(y: Floats) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamgp.windows.calendar import Bools, Ints
-from streamgp.windows.timeline import NEVER
+from streamgp.windows.timeline import BEFORE
 
 FOLLOW = 4
 """The clock takes over one part in so many of what a row is off."""
@@ -44,14 +44,14 @@ def follow(code: Ints, ds: Ints, previous: Ints, clock: Ints, every: int, tolera
 
     Args:
         code: (B,) series, sorted. ds: (B,) times, in the order of the stream within a series.
-        previous: (S,) time of the last row of each series, NEVER where there was none: the first row is one step
+        previous: (S,) time of the last row of each series, BEFORE where there was none: the first row is one step
             behind "no step".
         clock: (S,) the tick at the last row of each series.
         every: the interval. tolerance: less than it.
 
     Example:
         >>> zero = np.zeros(6, int)
-        >>> found = follow(zero, np.array([0, 9, 12, 21, 28, 60]), np.array([NEVER]), np.array([0]), 10, 3)
+        >>> found = follow(zero, np.array([0, 9, 12, 21, 28, 60]), np.array([BEFORE]), np.array([0]), 10, 3)
         >>> found.kept.tolist(), found.steps.tolist(), found.snapped
         ([True, True, False, True, True, True], [1, 2, 3, 4, 7], 4)
     """
@@ -59,7 +59,7 @@ def follow(code: Ints, ds: Ints, previous: Ints, clock: Ints, every: int, tolera
     counts: list[int] = []
     near, fair = max(every // 2, tolerance), max(2 * every // 3, tolerance)
     snapped = count = last = tick = 0
-    present, empty = -1, int(NEVER)
+    present, empty = -1, int(BEFORE)
     for row, (series, now) in enumerate(zip(code.tolist(), ds.tolist(), strict=True)):
         if series != present:
             present, count, last, tick = series, 0, int(previous[series]), int(clock[series])

@@ -11,15 +11,23 @@ from functools import cached_property
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from streamgp.windows.calendar import Bools, Floats, Ints
+from streamgp.windows import monthly
+from streamgp.windows.calendar import DAY, Bools, Floats, Ints
+from streamgp.windows.monthly import Months
 
 NEVER = np.int64(-(2**62))
+"""A step before all others."""
+BEFORE = np.int64(-(2**63) + 10**15)
+"""A time before all that a table holds, of which the first is of 1677; a zone's offset can be taken from it."""
 
 DENSE = 2
 """Places of the ring for each new row up to which they are all copied beside the new rows: see `Timeline.line`."""
 
 PACE = 24
 """Newest intervals of a series whose median counts as its interval, where none is declared."""
+
+SHORTEST_MONTH = 27 * DAY
+"""Rows at least so far apart may keep to a day of the month."""
 
 
 class Ring:
@@ -162,8 +170,9 @@ class Timeline:
         ds = np.where(new >= 0, self.ds[new] if len(self.ds) else 0, self.ring.ds.reshape(-1)[old])
         return ds, (new >= 0) | (old >= 0)
 
-    def interval(self, code: Ints, step: Ints, place: Ints) -> Ints:
+    def interval(self, code: Ints, step: Ints, place: Ints, zone: str | None) -> tuple[Ints, Months]:
         """(N,) the median of the last PACE intervals up to each row, of two middle ones the shorter; 0 for a first row.
+        And the months of those that keep to the calendar of the zone.
 
         It looks at nothing but rows that are kept anyway, so that chunks and restarts do not change it.
         """
@@ -172,4 +181,10 @@ class Timeline:
         count = both.sum(1)
         intervals = np.sort(np.where(both, np.diff(ds), np.iinfo(np.int64).max))
         middle = np.take_along_axis(intervals, np.maximum(count - 1, 0)[:, None] // 2, 1)[:, 0]
-        return np.where(count > 0, middle, 0)
+        every = np.where(count > 0, middle, 0)
+        months = Months(np.zeros_like(every), np.zeros_like(every))
+        long = np.flatnonzero(every >= SHORTEST_MONTH)
+        if len(long):
+            found = monthly.find(ds[long], there[long], zone)
+            months.step[long], months.day[long] = found
+        return every, months

@@ -7,9 +7,9 @@ neither lets two rows share a step nor leaves a gap. A gap is a jump of the step
 row from which a seasonal naive forecast could be made, however long ago the last target was. An input that is missing
 is filled in when its row is read (`lost_inputs`). No window begins before its series; truths are never filled in.
 Without a known interval, the times ahead of a row lie apart by the median of the last intervals of its series: one gap
-moves nothing. A row becomes *current* when it is read or, with known inputs, when the known values of its H next steps
-have been read: only then do its targets count, so that a forecast from an earlier row cannot have seen them. Memory is
-series · (lags + 2 · season + horizon) rows.
+moves nothing; rows on one day of each month keep to it (`monthly`). A row becomes *current* when it is read or, with
+known inputs, when the known values of its H next steps have been read: only then do its targets count, so that a
+forecast from an earlier row cannot have seen them. Memory is series · (lags + 2 · season + horizon) rows.
 
 Sentinels and the values of a dead sensor are missing (`faults`), and so is a spike, but as a truth (`truths`). What a
 sensor repeated before it was found dead is forgotten, once the row that showed it is current.
@@ -41,7 +41,7 @@ from streamgp.windows.faults import Faults, Level, Stuck
 from streamgp.windows.last_known import LastKnown, Recent
 from streamgp.windows.lost_inputs import LostInputs
 from streamgp.windows.rows import BatchRows, Names, increasing, numbers, times
-from streamgp.windows.timeline import NEVER, PACE, Ring, Timeline
+from streamgp.windows.timeline import BEFORE, NEVER, PACE, Ring, Timeline
 from streamgp.windows.truths import TruthsApart
 
 __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
@@ -229,7 +229,8 @@ class Windows:
         if spec.time is None or spec.every_ns is not None:
             return Newest(step, ds, first, np.full(len(step), spec.every_ns or 1))
         nowhere = np.full(len(step), -1, np.int64)
-        return Newest(step, ds, first, self._past().interval(np.arange(len(step)), step, nowhere))
+        every, months = self._past().interval(np.arange(len(step)), step, nowhere, spec.zone)
+        return Newest(step, ds, first, every, months)
 
     def lost(self) -> Ints:
         """(S, C − O) rows since the last value of each input at the newest row of every series; 0 where it has one, and
@@ -441,7 +442,7 @@ class Windows:
             assert self.spec.every_ns is not None
             _, previous, clock = self._last
             kept = steps.follow(code, ds, previous, clock, self.spec.every_ns, self.spec.tolerance_ns).kept
-            passed = np.where(kept, ds, NEVER)
+            passed = np.where(kept, ds, BEFORE)
         values, rank = np.unique(np.concatenate([ds, self._last[1, code], passed]), return_inverse=True)
         now, last, passed = rank.reshape(3, -1)
         group = np.cumsum(first) * len(values)
@@ -463,7 +464,7 @@ class Windows:
         self._ring.reserve(count)
         if count > self._last.shape[1]:
             more = np.zeros((3, max(count, 2 * self._last.shape[1]) - self._last.shape[1]), np.int64)
-            more[0], more[1] = -1, NEVER
+            more[0], more[1] = -1, BEFORE
             self._last = np.concatenate([self._last, more], 1)
 
     def _steps(self, read: BatchRows) -> tuple[Ints, Ints]:

@@ -62,7 +62,7 @@ class Alone:
         phi = self.own.features(self.inputs(x))
         shift = self.reference(x) + self.outputs.location
         square = self.outputs.scale.square()
-        latent = self.own.variance(phi)[:, None] * square
+        latent = self.own.variance(phi) * square
         return torch.stack(
             (self.own.mean(phi) * self.outputs.scale + shift, latent, (self.own.residual * square).expand_as(latent))
         )

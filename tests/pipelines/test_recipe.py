@@ -29,7 +29,7 @@ RECIPES = {
         "linear",
         {"decay": 0.5},
         WindowSpec(targets=("y",), transforms=(Transform("log", 0.0, 1.0, 1e-6),), seasons=(24,), season=24),
-        Schedule(32, 64, score_time=10**18),
+        Schedule(32, 64, score_time=10**18, grows=True),
         Calibration((80.0, 95.0), (0.1,), "median", lower=0.0, transformed=True),
         seed=7,
     ),

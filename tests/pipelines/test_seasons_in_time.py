@@ -10,6 +10,7 @@ import pytest
 
 from streamgp import Forecaster
 from streamgp.errors import CheckpointError, UsageError
+from streamgp_pipelines import load
 from streamgp_pipelines.config import ForecastConfig, TrainConfig
 from streamgp_pipelines.learning.survey import with_shown
 from tests.pipelines.worlds import HOUR_NS, config_of, frame_of, make_table, run
@@ -34,6 +35,22 @@ def test_a_run_is_that_of_the_rows(tmp_path: Path) -> None:
     run(tmp_path / "t", tmp_path / "a", season=24)  # it goes on
     with pytest.raises(CheckpointError, match="season"):
         run(tmp_path / "t", tmp_path / "a", season="2d")
+
+
+@pytest.mark.parametrize(
+    ("months", "rows", "found"), [(1, 60, (12,)), (3, 60, (4,)), (1, 35, ()), (12, 60, ()), (5, 60, ())]
+)
+def test_rows_a_month_apart_have_a_year(months: int, rows: int, found: tuple[int, ...], tmp_path: Path) -> None:
+    """By the calendar: no number of days leads from one to the next."""
+    first = pl.lit(0).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+    data = frame_of(rows).with_columns(t=first.dt.offset_by(pl.format("{}mo", pl.int_range(pl.len()) * months)))
+    table = make_table(tmp_path / "t", data, every_ns=None)
+    config = config_of(table, tmp_path / "c", season="clock", warmup=None, horizon=2, lags=None)
+    assert with_shown(config, table).season == found
+    asked = run(table, tmp_path / "c", season="clock", warmup=None, lags=None, horizon=2)
+    assert asked["seasons"] == list(found)
+    ahead = load(tmp_path / "c").forecast().frame["ds"]
+    assert ahead.dt.day().to_list() == [1, 1] and len(ahead.dt.month().unique()) == (1 if months == 12 else 2)
 
 
 def test_what_is_no_whole_number_of_rows_is_refused_with_one_that_is(tmp_path: Path) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
+from streamgp.base import Step
 from streamgp.errors import CheckpointError, UsageError
+from streamgp.windows.ledger import Due
 from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
 from streamgp_data.table import Table
+from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.survey import Survey
 from streamgp_pipelines.learning.warmup import Needs, default_warmup, needed
 from streamgp_pipelines.training.online import OnlineRun
@@ -87,6 +92,41 @@ def test_it_lasts_until_a_window_is_whole(tmp_path: Path) -> None:
     found = run(make_table(tmp_path / "t", data), tmp_path / "c", season=None)
     assert found["warmup"] == 264 and found["scored"] > 0  # 200 + 64: the micro-batch with the first whole window
     assert found["mase"] is not None
+
+
+def sizes_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of each micro-batch that runs learn from here on."""
+    sizes, learn = list[int](), Learner.learn
+
+    def noted(self: Learner, rows: pa.RecordBatch, each: Callable[[Due], None]) -> Step | None:
+        sizes.append(rows.num_rows)
+        return learn(self, rows, each)
+
+    monkeypatch.setattr(Learner, "learn", noted)
+    return sizes
+
+
+def test_micro_batches_behind_it_begin_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row in sixteen of those before, up to the default: a few hundred rows are not most of a season old."""
+    sizes = sizes_of(monkeypatch)
+    run(one_series(tmp_path / "t", 700), tmp_path / "c", warmup=None, batch=None)
+    assert sizes[:8] == [24, 24, 24, 24, 6, 6, 6, 7]  # the warm-up, and a sixteenth of the rows before
+    assert sizes[-1] == 24 and sizes[4:] == sorted(sizes[4:])
+    sizes.clear()
+    run(one_series(tmp_path / "u", 700), tmp_path / "d", warmup=None, batch=24)
+    assert set(sizes) == {24}  # as asked for
+    sizes.clear()
+    run(one_series(tmp_path / "v", 700), tmp_path / "e", warmup=12, batch=None)
+    assert set(sizes[1:]) == {24}  # a model fitted to a single window
+
+
+def test_micro_batches_that_grow_end_as_those_of_a_run_that_stops(tmp_path: Path) -> None:
+    table, options = one_series(tmp_path / "t", 400), {"warmup": None, "batch": None}
+    straight = run(table, tmp_path / "a", **options)
+    for rows in (150, 151, 260, None):
+        stopped = run(table, tmp_path / "b", **options, max_rows=rows)
+    assert scores_of(stopped) == scores_of(straight)
+    assert_same_state(tmp_path / "a", tmp_path / "b")
 
 
 def test_none_at_all_is_the_first_micro_batch(tmp_path: Path) -> None:

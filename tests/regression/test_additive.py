@@ -125,9 +125,42 @@ def test_the_module_is_the_functions_with_one_model() -> None:
     torch.testing.assert_close(one.residual, held["residual"][0], rtol=1e-12, atol=1e-12)
     assert one.loss() == pytest.approx(float(additive.loss(held, NOISE)), rel=1e-12)
     root = one.root
-    torch.testing.assert_close(one.known(phi[0]), (phi[0] @ torch.linalg.inv(root @ root.T) * phi[0]).sum(1))
+    torch.testing.assert_close(one.known(phi[0])[:, 0], (phi[0] @ torch.linalg.inv(root @ root.T) * phi[0]).sum(1))
     inverse = torch.linalg.inv(root @ root.T)
-    torch.testing.assert_close(one.determined(), P - inverse.trace())
+    torch.testing.assert_close(one.determined(), (P - inverse.trace()).expand(T))
+
+
+def test_columns_with_a_noise_each_are_models_of_their_own() -> None:
+    """Against the dense Gaussian of each column, and against a module of that column."""
+    phi, y, weight = drawn(8, 1)
+    both = torch.cat((y[0], -y[0, :, :1]), 1)
+    noise = torch.tensor([0.3, 0.004, 0.3], dtype=torch.float64)
+    one = Regression(3, P, P, apart=True)
+    one.empty(P, noise)
+    one.absorb(phi[0], both, weight[0])
+    one.solve()
+    assert one.root.shape == (2, P, P), "columns of one noise share a factor"
+    losses, alone = [], Regression(1, P, P)
+    for t in range(3):
+        alone.empty(P, noise[t])
+        alone.absorb(phi[0], both[:, t : t + 1], weight[0])
+        alone.solve()
+        root = torch.diag(weight[0].clamp(min=1e-12).rsqrt()) * noise[t].sqrt()  # rows of weight 0 say nothing
+        rows = (phi[0] @ phi[0].T + root @ root.T).numpy()
+        wanted = phi[0].numpy().T @ np.linalg.solve(rows, both[:, t].numpy())
+        np.testing.assert_allclose(one.coefficients[:, t], wanted, rtol=1e-8, atol=1e-10)
+        spread = np.eye(P) - phi[0].numpy().T @ np.linalg.solve(rows, phi[0].numpy())
+        known = (phi[0] @ torch.from_numpy(spread) * phi[0]).sum(1)
+        torch.testing.assert_close(one.known(phi[0])[:, t], known, rtol=1e-7, atol=1e-10)
+        torch.testing.assert_close(one.residual[t], alone.residual[0], rtol=1e-10, atol=0.0)
+        torch.testing.assert_close(one.determined()[t], alone.determined()[0], rtol=1e-10, atol=0.0)
+        losses.append(alone.loss())
+    assert one.loss() == pytest.approx(np.mean(losses), rel=1e-10)
+    again = Regression(3, P, P, apart=True)
+    again.restore(*one.state())
+    assert again.root.equal(one.root) and again.known(phi[0]).equal(one.known(phi[0]))
+    with pytest.raises(ValueError, match="noise is"):
+        again.restore(one.state()[0] | {"noise": noise[:2]}, one.state()[1])
 
 
 def test_forgetting_leaves_the_prior_alone() -> None:

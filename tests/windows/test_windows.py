@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 from unittest import mock
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -324,6 +326,40 @@ def test_days_without_a_declared_interval_keep_the_clock_on_the_wall() -> None:
     windows = Windows(spec)
     asks, _ = windows.push(batch(spec, [Row("y", ds, {"y": 1.0}) for ds in midnights]))
     assert (asks.ds[-1] - asks.cutoff[-1]).tolist() == [23 * HOUR]  # the clocks change that day
+
+
+@pytest.mark.parametrize(
+    ("days", "wanted"),
+    [
+        (["2023-10-01", "2023-11-01", "2023-12-01", "2024-01-01"], ["2024-02-01", "2024-03-01", "2024-04-01"]),
+        (["2023-09-30", "2023-10-31", "2023-11-30"], ["2023-12-31", "2024-01-31", "2024-02-29"]),
+        (["2023-05-15", "2023-08-15", "2023-11-15"], ["2024-02-15", "2024-05-15", "2024-08-15"]),
+        (["2020-02-29", "2021-02-28", "2022-02-28", "2023-02-28"], ["2024-02-29", "2025-02-28", "2026-02-28"]),
+        (["2023-10-01", "2023-10-31", "2023-11-30"], ["2023-12-30", "2024-01-29", "2024-02-28"]),  # thirty days
+    ],
+)
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_rows_on_one_day_of_the_month_keep_to_it(days: list[str], wanted: list[str], zone: str | None) -> None:
+    def times(texts: list[str]) -> list[int]:
+        wall = [datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone or "UTC")) for text in texts]
+        return [int(at.timestamp()) * 10**9 for at in wall]
+
+    spec = WindowSpec(targets=("y",), inputs=("x",), known=("x",), lags=2, horizon=3, time="t", zone=zone)
+    windows = Windows(spec)
+    windows.push(batch(spec, [Row("y", ds, {"y": 1.0, "x": 0.0}) for ds in times(days)]))
+    given = batch(spec, [Row("y", ds, {"y": NAN, "x": float(i)}) for i, ds in enumerate(times(wanted))])
+    asks = windows.ask_last(pa.Table.from_batches([given.drop_columns(["y"])]))
+    assert asks.ds.tolist() == [times(wanted)]
+    assert asks.x.future[0, :, -1].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_rows_before_1823_are_rows() -> None:
+    """Half of the negative nanoseconds of int64 lie before."""
+    spec = WindowSpec(targets=("y",), lags=2, time="t")
+    first = int(np.datetime64("1749-01-01", "ns").astype(np.int64))
+    windows = Windows(spec)
+    asks, _ = windows.push(batch(spec, [Row("y", first + i * 24 * HOUR, {"y": float(i)}) for i in range(6)]))
+    assert windows.late == 0 and asks.origin.tolist() == [1, 2, 3, 4, 5]
 
 
 def test_windows_of_another_size_do_not_go_on() -> None:

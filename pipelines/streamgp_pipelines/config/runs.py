@@ -75,8 +75,9 @@ class DataConfig(Settings):
     season: Annotated[Seasons, Flag(HelpPanel.DATA, first=True)] = Field(
         "clock",
         description="Rows in each season: 48,336 for the day and the week of half hours, or 1d,7d where rows have one "
-        "interval; clock: these two of a table with a clock that holds three of them, the day if it is followed; auto: "
-        "these, else what describe shows; default: clock, with --fleet or --simulate none",
+        "interval; clock: these two of a table with a clock that holds three of them, the day if it is followed, and "
+        "the year of rows a month apart; auto: these, else what describe shows; default: clock, with --fleet or "
+        "--simulate none",
     )
     gaps: Annotated[Literal["reset", "fill"], Flag(HelpPanel.DATA)] = Field(
         "fill",
@@ -179,7 +180,8 @@ class RunConfig(DataConfig):
         default_factory=lambda given: micro_batch(given.get("season", ())),
         ge=1,
         le=LARGEST,
-        description="Rows of a micro-batch; default: 256, or the shortest season where that is shorter",
+        description="Rows of a micro-batch; default: 256, or the shortest season where that is shorter, "
+        "and one in 16 of the rows so far while these are few",
     )
     score_from: Annotated[str | None, Flag(HelpPanel.ONLINE, "ROWS|TIME")] = Field(
         None, description="First row or time that is scored; default: the end of the warm-up"

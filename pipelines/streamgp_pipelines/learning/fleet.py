@@ -86,7 +86,7 @@ class PartialBatches:
             rows, and the code of each.
         """
         while True:
-            room = (schedule.warmup - self.taken - 1) % schedule.batch + 1
+            room = schedule.rooms(self.taken)
             ready = np.flatnonzero(self._count >= room)
             if not len(ready):
                 return

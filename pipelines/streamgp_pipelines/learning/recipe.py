@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 
 from streamgp.base import Fleet, Json, Model
 from streamgp.forecasting.calibration import Calibration
 from streamgp.model_config import ModelConfig
+from streamgp.windows.calendar import Ints
 from streamgp.windows.windows import WindowSpec
 from streamgp_pipelines.assembly import as_text, build_fleet, build_model, flatten, model_settings
+
+SHARE = 16
+"""A micro-batch that grows has one row for so many that came before it."""
 
 
 @dataclass(frozen=True)
@@ -25,24 +30,38 @@ class Schedule:
             window was whole until then, and the first micro-batch where it is 0.
         score_from: forecasts issued at this row of the stream or later are scored; None means all that are issued.
         score_time: the same as a time, ns since the epoch.
+        grows: whether micro-batches after the warm-up begin short, and have B rows once the stream has SHARE · B: of a
+            few hundred rows B are a large part, and a model would have learned little when they end.
     """
 
     batch: int
     warmup: int
     score_from: int | None = None
     score_time: int | None = None
+    grows: bool = False
 
     def room(self, row: int) -> int:
-        """Rows of the micro-batch that begins at this row: B, or fewer at the first row of the stream.
+        """Rows of the micro-batch that begins at this row: B, or fewer at the first row of the stream and where they
+        grow.
 
-        So micro-batches end at the last row of the warm-up, and every B rows from there.
+        So a micro-batch ends at the last row of the warm-up.
 
         Example:
             >>> schedule = Schedule(batch=256, warmup=1080)
             >>> schedule.room(0), schedule.room(56), schedule.room(1080)
             (56, 256, 256)
+            >>> growing = Schedule(batch=24, warmup=40, grows=True)
+            >>> growing.room(0), growing.room(40), growing.room(96), growing.room(1000)
+            (16, 2, 6, 24)
         """
-        return (self.warmup - row - 1) % self.batch + 1
+        return int(self.rooms(np.array([row]))[0])
+
+    def rooms(self, rows: Ints) -> Ints:
+        """`room` of each of (S,) rows."""
+        even = (self.warmup - rows - 1) % self.batch + 1
+        if not self.grows:
+            return even
+        return np.where(rows < self.warmup, even, np.clip(rows // SHARE, 1, self.batch))
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,7 @@ class _Schedule(_Said):
     warmup: Whole
     score_from: Whole | None
     score_time: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None
+    grows: bool
 
 
 class _Recipe(_Said):

@@ -14,7 +14,7 @@ from streamgp_pipelines.config import DataConfig, RunConfig, TrainConfig, micro_
 from streamgp_pipelines.learning.restored import recipe_of
 from streamgp_pipelines.learning.warmup import has_begun
 from streamgp_pipelines.learning.whole import span
-from streamgp_pipelines.seasons import ROWS, confirmed, in_rows, of_clock, proposed, spacing
+from streamgp_pipelines.seasons import ROWS, Spacing, confirmed, in_rows, of_clock, proposed, spacing
 
 if TYPE_CHECKING:
     from streamgp_pipelines.learning.survey import Survey
@@ -85,8 +85,8 @@ def notes(config: DataConfig, spec: WindowSpec, survey: Survey, warmup: int, goe
     meta = survey.table.meta
     if not (isinstance(config, TrainConfig) and config.online and _are_found(config) and _has_clock(meta)):
         return []
-    rows, every = spacing(survey.opening, meta, spec.targets[0])
-    clock, shown = calendar.of_clock(every), calendar.of_clock(every, rows)
+    rows, apart = spacing(survey.opening, meta, spec.targets[0])
+    clock, shown = apart.seasons(), apart.seasons(rows)
     named = ",".join(map(str, clock))
     if goes_on:
         if len(spec.seasons) >= len(shown):
@@ -107,7 +107,7 @@ def notes(config: DataConfig, spec: WindowSpec, survey: Survey, warmup: int, goe
             f"no season is looked at, with {rows:,} of the {calendar.PERIODS * clock[0]:,} rows that show one; "
             f"--season {named} looks at these all the same"
         ]
-    if every is None and (config.follow or rows < CLOCK_ROWS):
+    if apart == Spacing(None) and (config.follow or rows < CLOCK_ROWS):
         few = "there are too few rows to say how far apart they are"
         why = few if rows < CLOCK_ROWS else "rows are not one interval apart"
         return [f"no season is looked at, as {why}; --season 24,168 names the day and the week of hours"]

@@ -45,7 +45,7 @@ from streamgp_pipelines.learning.shard import Since, Workers, here
 from streamgp_pipelines.learning.survey import Survey, surveyed
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.transforms import with_transforms
-from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
+from streamgp_pipelines.learning.warmup import has_begun, least, warmup_rows
 from streamgp_pipelines.learning.whole import (
     check_columns,
     check_span,
@@ -187,7 +187,7 @@ def open_session(
     device = find_device(config.device)
     warmup = warmup_rows(config, spec, survey, saved)
     spec = with_transforms(config, spec, survey, warmup, saved)
-    schedule = make_schedule(config, table.meta, warmup)
+    schedule = make_schedule(config, table.meta, warmup, grows(given, spec, warmup, saved))
     initial = None if config.init is None else initial_file.read(config.init)
     options = fingerprint(config, spec, warmup, initial)
     warnings = [] if known is None else check_options(known, options, given, device)
@@ -458,8 +458,16 @@ def check_table(saved: checkpoint.Saved, table: Table) -> None:
         )
 
 
-def make_schedule(config: TrainConfig, meta: TableMeta, warmup: int) -> Schedule:
-    """Warm-up and scoring of a run."""
+def grows(given: TrainConfig, spec: WindowSpec, warmup: int, saved: checkpoint.Saved | None) -> bool:
+    """Whether micro-batches begin short: as the run began, or where none are asked for and a model is fitted to enough
+    windows before them."""
+    if saved is not None:
+        return recipe_of(saved).schedule.grows
+    return given.online and "batch" not in given.model_fields_set and warmup >= least(spec)
+
+
+def make_schedule(config: TrainConfig, meta: TableMeta, warmup: int, growing: bool) -> Schedule:
+    """Micro-batches, warm-up and scoring of a run."""
     rows, time = None, None
     if config.score_from is not None:
         moments = Moments.of(meta)
@@ -467,4 +475,4 @@ def make_schedule(config: TrainConfig, meta: TableMeta, warmup: int) -> Schedule
             rows = int(config.score_from)
         else:
             time = moments.instant(config.score_from, "--score-from")
-    return Schedule(config.batch, warmup, rows, time)
+    return Schedule(config.batch, warmup, rows, time, growing)

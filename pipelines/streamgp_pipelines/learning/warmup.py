@@ -74,7 +74,12 @@ class Needs:
 
 def needed(spec: WindowSpec) -> int:
     """Rows of one series that a fit needs, the least among them."""
-    return max(_long(spec), span(spec) + LEAST - 1)
+    return max(_long(spec), least(spec))
+
+
+def least(spec: WindowSpec) -> int:
+    """Rows of one series with as many whole windows as a fit has at least."""
+    return span(spec) + LEAST - 1
 
 
 def warmup_rows(config: TrainConfig, spec: WindowSpec, survey: Survey, saved: Saved | None) -> int:
@@ -100,11 +105,11 @@ def default_warmup(spec: WindowSpec, survey: Survey, batch: int) -> int:
     of a micro-batch of `batch` rows. Rows are counted in the order of the table; values are not looked at. Of a fleet
     they are the rows of one series, of which the table has the mean number.
     """
-    least, most, needs = span(spec) + LEAST - 1, survey.table.readable // SHARE, survey.needs
+    few, most, needs = least(spec), survey.table.readable // SHARE, survey.needs
     if needs is None:
         most //= survey.count if spec.fleet else 1
-        return max(min(_full(_long(spec), batch), most), least)
-    return max(most if needs.enough is None else min(_full(needs.enough, batch), most), needs.least or least)
+        return max(min(_full(_long(spec), batch), most), few)
+    return max(most if needs.enough is None else min(_full(needs.enough, batch), most), needs.least or few)
 
 
 def _long(spec: WindowSpec) -> int:

@@ -107,7 +107,7 @@ class BlockEngine(Engine):
     def variance(self, z: Tensor) -> Tensor:
         if not self.point:
             return self.head.variance(z)
-        return z.new_zeros(len(z)) if bool(self.count > 0) else self.basis.prior_variance(z)
+        return z.new_zeros(len(z), 1) if bool(self.count > 0) else self.basis.prior_variance(z)[:, None]
 
     def covariance(self, z: Tensor) -> Tensor | None:
         return None if self.point or not self.head.size else self.head.covariance(z)
@@ -121,7 +121,11 @@ class BlockEngine(Engine):
 
     def begin(self, noise: Tensor, y: Tensor) -> None:
         system = self.sites.begin(noise, y)
-        self.basis.scale.copy_(system.sqrt())
+        slopes = system
+        if self.apart:  # as much as the largest noise, unless that is beyond the kernel: float32 cannot span both
+            height = self.kernel.log_outputscale.exp() / max(self.basis.extra, 1)
+            slopes = torch.minimum(torch.maximum(height, system.min()), system.max())
+        self.basis.scale.copy_(slopes.sqrt())
         self.solver.begin(system)
         self.head.begin(system)
         self.count.zero_()
@@ -246,7 +250,7 @@ class BlockEngine(Engine):
         weight = training.weight / self.temper
         misfit = self.sites.misfit(training.y, training.fitted, weight)
         own = 0.0 if self.point else self.head.log_determinant()
-        total = (misfit + 0.5 * self._energy()).mean() + 0.5 * own
+        total = (misfit + 0.5 * self._energy()).mean() + 0.5 * torch.as_tensor(own).mean()
         return float(total / weight.mean(1).sum().clamp(min=1e-300))
 
     def attach(self, z: Tensor) -> None:
@@ -266,6 +270,10 @@ class BlockEngine(Engine):
     def epochs(self) -> int:
         bounded = self.sites.moving and not self.sites.newton
         return (BOUNDED if bounded else SWEEPS) + QUARTERS - 1
+
+    @property
+    def apart(self) -> bool:
+        return self.head.noise.dim() > 0
 
     @property
     def trial(self) -> int:

@@ -51,7 +51,7 @@ class EngineLook(NamedTuple):
 
     Attributes:
         mean: (N, T) Φμ, without the offset of the likelihood.
-        variance: (N,) latent.
+        variance: (N, 1) or (N, T) latent.
         phi: (N, k) features of all functions; None where they are computed block by block.
     """
 
@@ -96,6 +96,11 @@ class Engine(nn.Module, ABC):
         return 1
 
     @property
+    def apart(self) -> bool:
+        """Whether columns have a noise each in what is learned."""
+        return False
+
+    @property
     @abstractmethod
     def healthy(self) -> bool:
         """Whether all means are finite."""
@@ -133,10 +138,11 @@ class Engine(nn.Module, ABC):
 
     @abstractmethod
     def variance(self, z: Tensor) -> Tensor:
-        """(N, W) -> (N,) latent, in the dtype of z."""
+        """(N, W) -> (N, 1), or (N, T) of columns with a noise each: latent, in the dtype of z."""
 
     def covariance(self, z: Tensor) -> Tensor | None:
-        """(N, W) -> (N, N) of the function; None where the engine knows no more than its diagonal."""
+        """(N, W) -> (1, N, N), or (T, N, N) of columns with a noise each, of the function; None where the engine knows
+        no more than its diagonal."""
         return None
 
     def see(self, z: Tensor) -> EngineLook:
@@ -158,7 +164,12 @@ class Engine(nn.Module, ABC):
 
     @abstractmethod
     def begin(self, noise: Tensor, y: Tensor) -> None:
-        """Forget what was learned, under new hyper-parameters. noise: () σ² by evidence; y: (N, T) targets to come."""
+        """Forget what was learned, under new hyper-parameters.
+
+        Args:
+            noise: () σ² by evidence, or (T,) where columns are `apart`.
+            y: (N, T) targets to come.
+        """
 
     @abstractmethod
     def training_rows(self, z: Tensor, y: Tensor, share: Tensor) -> TrainingRows:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.linalg.cholesky import cholesky, whiten
+from streamgp.linalg.levels import beside, each_column, factors, levels, parted
 from streamgp.models.qsgp.features import Basis
 from streamgp.optim.block_rows import gram
 
@@ -77,14 +78,15 @@ class Head(nn.Module):
     Args:
         basis: its block 0 is the head.
         whole: take all blocks for the head.
+        columns: T where they have a noise each, else 0.
 
     Attributes:
         total: G, in the places of the capacity.
         rows: () Σν.
-        noise: () σ² of the system.
+        noise: () σ² of the system, or (T,).
     """
 
-    def __init__(self, basis: Basis, whole: bool = False) -> None:
+    def __init__(self, basis: Basis, whole: bool = False, columns: int = 0) -> None:
         super().__init__()
         self.basis = (basis,)  # not a submodule: its state is with whoever solves
         self.whole = whole
@@ -92,7 +94,7 @@ class Head(nn.Module):
         self.rows: Tensor
         self.noise: Tensor
         self.register_buffer("rows", torch.zeros((), dtype=FLOAT))
-        self.register_buffer("noise", torch.ones((), dtype=FLOAT))
+        self.register_buffer("noise", torch.ones((columns,) if columns else (), dtype=FLOAT))
         self._root: Tensor | None = None
         self._spread: Tensor | None = None
 
@@ -147,14 +149,14 @@ class Head(nn.Module):
 
     @property
     def root(self) -> Tensor:
-        """(k, k) chol(G + σ²I)."""
+        """(k, k) chol(G + σ²I); of several levels (L, k, k), see `linalg.levels`."""
         if self._root is None:
             self._root = self._factor(self.total.square(self.size))
         return self._root
 
     @property
     def spread(self) -> Tensor:
-        """(k, k) chol(DGD + σ²I), D = `stretch`."""
+        """chol(DGD + σ²I), D = `stretch`, as `root`."""
         if self.stretch is None:
             return self.root
         if self._spread is None:
@@ -172,25 +174,37 @@ class Head(nn.Module):
         return stretch
 
     def log_determinant(self) -> Tensor:
-        """() log|DGD/σ² + I|"""
-        return 2.0 * self.spread.diagonal().log().sum() - self.noise.log() * self.size
+        """() or (T,) log|DGD/σ² + I|"""
+        found = [
+            2.0 * factor.diagonal().log().sum() - noise.log() * self.size
+            for noise, _, factor in parted(self.noise, self.spread)
+        ]
+        return beside(self.noise, [one[None] for one in found])[0] if self.noise.dim() else found[0]
 
     def variance(self, z: Tensor, phi: Tensor | None = None) -> Tensor:
-        """(N, W) -> (N,): the latent variance. phi: (N, k) `features`, where they are known."""
+        """(N, W) -> (N, 1), or (N, T) of columns with a noise each: the latent variance.
+
+        phi: (N, k) `features`, where they are known.
+        """
         (basis,) = self.basis
-        return self._half(z, phi).square().sum(0) if self.size else basis.prior_variance(z)
+        if not self.size:
+            return basis.prior_variance(z)[:, None]
+        return beside(self.noise, [noise * half.square().sum(0) for noise, half in self._halves(z, phi)])
 
     def covariance(self, z: Tensor) -> Tensor:
-        """(N, W) -> (N, N): of the function, where the head has features; its diagonal is `variance`."""
-        half = self._half(z)
-        return half.mT @ half
+        """(N, W) -> (1, N, N), or (T, N, N) of columns with a noise each: of the function, where the head has features;
+        its diagonals are `variance`."""
+        return each_column(self.noise, [noise * (half.mT @ half) for noise, half in self._halves(z)])
 
-    def _half(self, z: Tensor, phi: Tensor | None = None) -> Tensor:
-        """(k, N) σ times the whitened features."""
+    def _halves(self, z: Tensor, phi: Tensor | None = None) -> list[tuple[Tensor, Tensor]]:
+        """Of every level of the noise: () σ², and (k, N) the whitened features."""
         phi = self.features(z) if phi is None else phi
         phi = phi if self.stretch is None else phi * self.stretch
-        return self.noise.sqrt() * whiten(self.spread, phi.mT)
+        return [(noise, whiten(factor, phi.mT)) for noise, _, factor in parted(self.noise, self.spread)]
 
     def _factor(self, matrix: Tensor) -> Tensor:
-        matrix.diagonal().add_(self.noise)
-        return cholesky(matrix, first=0.0).lower
+        found, diagonal = list[Tensor](), matrix.diagonal().clone()
+        for noise, _ in levels(self.noise):
+            matrix.diagonal().copy_(diagonal + noise)
+            found.append(cholesky(matrix, first=0.0).lower)
+        return factors(found)

@@ -22,6 +22,7 @@ from streamgp.base import FLOAT, Predictive, Shape
 from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, SearchState, thinned
+from streamgp.evidence.thinned import FLOOR, noises
 from streamgp.likelihoods import Likelihood, gaussian
 from streamgp.likelihoods.laplace import Laplace
 from streamgp.likelihoods.logistic import Logistic
@@ -132,17 +133,20 @@ class QsgpPosterior(Declared, Posterior):
         half = 0.5 * torch.bincount(groups).log().to(kernel.log_lengthscale)
         length = kernel.log_lengthscale[first.to(half.device)] - half
         own = tied(kernel.configs[int(kernel.index)], groups, length, kernel.log_outputscale)
-        noise = self.search.hyper.noise.exp().expand(self.shape.columns)
-        slopes = basis.scale.square() if basis.extra else None
+        noise, slopes = self.search.hyper.noise.exp(), basis.scale.square() if basis.extra else None
+        sites = self.engine.sites
+        if self.engine.apart and self.search.found:
+            assert isinstance(sites, GaussianSites)
+            noise = sites.system / sites.temper
+        noise = noise.expand(self.shape.columns)
         return LearnedFunction(own, noise if self.units else torch.zeros_like(noise), slopes=slopes)
 
     def look(self, z: Tensor) -> Look:
         seen = self.engine.see(z)
-        return Look(z, seen.phi, seen.mean, seen.variance[:, None], self.engine.sites.level())
+        return Look(z, seen.phi, seen.mean, seen.variance, self.engine.sites.level())
 
     def covariance(self, z: Tensor) -> Tensor | None:
-        found = self.engine.covariance(z)
-        return None if found is None else found[None]
+        return self.engine.covariance(z)
 
     def predictive(self, look: Look) -> Predictive:
         return self.engine.sites.predictive(look.mean, look.latent.expand_as(look.mean))
@@ -151,7 +155,7 @@ class QsgpPosterior(Declared, Posterior):
         """New rows: all into the sums of the head, and those that the memory keeps into the engine's rows."""
         y, sites, self._fit = arrival.y, self.engine.sites, None
         if self.shape.horizon == 1:
-            sites.update_noise(y - look.mean - sites.offset, look.latent[:, 0], math.exp(-len(y) / RECENT))
+            sites.update_noise(y - look.mean - sites.offset, look.latent, math.exp(-len(y) / RECENT))
         self.known.mul_(arrival.kept).add_(torch.isfinite(y).sum(0))
         if self.stale:
             rows = arrival.memory()
@@ -291,23 +295,27 @@ class QsgpPosterior(Declared, Posterior):
         logit = float(kernel.log_outputscale.exp()) if config.outcomes and again else None
         kernel.log_lengthscale.copy_(-units.inverse(hyper.lengthscale).log())
         kernel.log_outputscale.copy_(hyper.outputscale)
-        noise = hyper.noise.exp()
+        noise = own = hyper.noise.exp()
+        if self.engine.apart:
+            z, known, least = rows.z[thin], torch.nan_to_num(y), 0.0 if self.shape.lags else FLOOR
+            own = noises(z, known, units.groups, hyper, self.shape.outputs, profile=kernel.profile, least=least)
         if config.outcomes and (config.learn == "rebuild" or not again):
             found = height(self.engine, rows.z, rows.y, rows.weight, noise, logit, late=bool(self.shape.lags))
             kernel.log_outputscale.fill_(found).log_()
         elif logit is not None:
             kernel.log_outputscale.fill_(logit).log_()
         self.engine.place(rows.z, rows.weight, generator)
-        self.engine.begin(noise, rows.y)
+        self.engine.begin(own, rows.y)
 
 
-def sites_of(likelihood: Likelihood, temper: float, newton: bool = False) -> Sites:
-    """The sites of a likelihood; newton: with Newton's steps where there are any."""
+def sites_of(likelihood: Likelihood, temper: float, newton: bool = False, apart: bool = False) -> Sites:
+    """The sites of a likelihood; newton: with Newton's steps where there are any; apart: Gaussian noise of each column
+    is its own."""
     if isinstance(likelihood, Logistic):
         return LogisticSites(likelihood, newton)
     if isinstance(likelihood, Laplace):
         return LaplaceSites(likelihood)
-    return GaussianSites(likelihood.columns, temper)
+    return GaussianSites(likelihood.columns, temper, apart)
 
 
 def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) -> Engine:
@@ -334,8 +342,9 @@ def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) 
         sites = GaussianSites(shape.columns, temper)
         return StepsEngine(base, shape.columns, sites, config.reservoir, config.steps or STEPS, config.seed)
     family = config.family
-    solver, head = BlockSolver(base, shape.columns), Head(base, family == "exact")
-    own = sites_of(likelihood, temper, newton=head.whole)
+    apart = shape.outputs > 1 and isinstance(config.likelihood, gaussian.Config)
+    solver, head = BlockSolver(base, shape.columns), Head(base, family == "exact", shape.columns if apart else 0)
+    own = sites_of(likelihood, temper, head.whole, apart)
     return BlockEngine(solver, base, head, own, config.reservoir, temper, point=family == "none")
 
 
@@ -362,5 +371,5 @@ def noise_by_held_out(engine: Engine, training: TrainingRows) -> None:
     held = training.share == 0
     if bool(held.any()):
         error = (training.y - training.fitted)[held]
-        latent = engine.variance(training.x[held][:LATENT]).mean().to(FLOAT)
-        engine.sites.update_noise(error, latent.expand(len(error)), 0.0)
+        latent = engine.variance(training.x[held][:LATENT]).mean(0).to(FLOAT)
+        engine.sites.update_noise(error, latent.expand(len(error), -1), 0.0)

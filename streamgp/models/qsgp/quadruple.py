@@ -87,7 +87,7 @@ class DrawnEngine(Engine):
 
     def see(self, z: Tensor) -> EngineLook:
         found = self.descent.image(z)
-        return EngineLook(found.mean, found.variance, None)
+        return EngineLook(found.mean, found.variance[:, None], None)
 
     def training_rows(self, z: Tensor, y: Tensor, share: Tensor) -> TrainingRows:
         return TrainingRows(self.descent.rows(z, y, share), y, share)

@@ -77,14 +77,14 @@ class Sites(nn.Module, ABC):
         self.register_buffer("offset", torch.zeros(columns, dtype=FLOAT))  # the function where nothing is known
 
     def begin(self, noise: Tensor, y: Tensor) -> Tensor:
-        """Start with a σ² by evidence, () in squared standardised units; returns σ² of the system. y: (N, T)."""
+        """Start with a σ² by evidence, in squared standardised units; returns σ² of the system. y: (N, T)."""
         return torch.ones_like(noise)
 
     def refresh_noise(self, error: Tensor, weight: Tensor, least: float) -> None:
         """Noise from the residuals of the rows learned. error: (R, T) y − f, weight: (R, T), least: of the noise."""
 
     def update_noise(self, error: Tensor, latent: Tensor, left: float) -> None:
-        """Noise from the errors of forecasts. error: (N, T), NaN = not observed; latent: (N,) variance;
+        """Noise from the errors of forecasts. error: (N, T), NaN = not observed; latent: (N, 1) or (N, T) variance;
         left: the part of earlier errors that is not forgotten."""
 
     def level(self) -> Tensor:
@@ -151,11 +151,12 @@ class GaussianSites(Sites):
 
     family = Gaussian
 
-    def __init__(self, columns: int, temper: float) -> None:
+    def __init__(self, columns: int, temper: float, apart: bool = False) -> None:
         super().__init__(columns)
         self.temper = temper
         self.system: Tensor
-        self.register_buffer("system", torch.ones((), dtype=FLOAT))  # σ² that means are learned with
+        shape = (columns,) if apart else ()
+        self.register_buffer("system", torch.ones(shape, dtype=FLOAT))  # σ² that means are learned with
 
     def begin(self, noise: Tensor, y: Tensor) -> Tensor:
         self.noise.copy_(noise.expand_as(self.noise))
@@ -168,13 +169,16 @@ class GaussianSites(Sites):
         return torch.ones_like(self.noise)
 
     def refresh_noise(self, error: Tensor, weight: Tensor, least: float) -> None:
-        self.noise.copy_(within(error.square(), weight, OUTLIER).clamp(min=max(least, TINY)))
+        found = within(error.square(), weight, OUTLIER)
+        if least and self.system.dim():  # that of each column, which is known to a factor of 2
+            found, least = torch.maximum(found, 0.5 * self.system / self.temper), 0.0
+        self.noise.copy_(found.clamp(min=max(least, TINY)))
 
     def update_noise(self, error: Tensor, latent: Tensor, left: float) -> None:
         seen = torch.isfinite(error)
         square = torch.where(seen, error, 0.0).square()
-        most = OUTLIER * (self.level() + latent[:, None])
-        surplus = torch.minimum(square, most) - latent[:, None] * seen
+        most = OUTLIER * (self.level() + latent)
+        surplus = torch.minimum(square, most) - latent * seen
         self.excess.mul_(left).add_(surplus.sum(0))
         self.errors.mul_(left).add_(seen.sum(0))
 
@@ -223,7 +227,7 @@ class LaplaceSites(Sites):
 
     def update_noise(self, error: Tensor, latent: Tensor, left: float) -> None:
         seen = torch.isfinite(error)
-        spread, b = latent.sqrt()[:, None], self.level()
+        spread, b = latent.sqrt(), self.level()
         far = torch.minimum(torch.where(seen, error, 0.0).abs(), OUTLIER**0.5 * (2.0**0.5 * b + spread))
         before = self.excess * left
         self.errors.mul_(left).add_(seen.sum(0))

@@ -125,7 +125,7 @@ class StepsEngine(Engine):
     def variance(self, z: Tensor) -> Tensor:
         held = int((self.member >= 0).sum())
         known = PartialDiagonal(self.member[:held], self.deviation[:held], self.rest)
-        return known.variance(self.basis.inner, z.to(self.precision)).to(z.dtype)
+        return known.variance(self.basis.inner, z.to(self.precision)).to(z.dtype)[:, None]
 
     def begin(self, noise: Tensor, y: Tensor) -> None:
         self.descent.begin(self.sites.begin(noise, y))

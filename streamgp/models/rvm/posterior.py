@@ -26,10 +26,11 @@ from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, SearchState, Way, thinned
-from streamgp.evidence.thinned import LogHyper, by_lbfgs, start
+from streamgp.evidence.thinned import LogHyper, by_lbfgs, noises, start
 from streamgp.features.inducing import augmentation
 from streamgp.kernels import squared_exponential
 from streamgp.linalg.cholesky import whiten
+from streamgp.linalg.levels import each_column
 from streamgp.models._evidence import way_of
 from streamgp.models.rvm.config import Config
 from streamgp.models.rvm.functions import Functions, Relevance
@@ -105,7 +106,7 @@ class RvmPosterior(Declared, RegressionPosterior):
             )
         self.kernel = squared_exponential.build(squared_exponential.Config(), self.width).requires_grad_(False)
         self.functions = Functions(shape, self.kernel, config.basis)
-        self.regression = RelevanceRegression(shape.columns, config.basis)
+        self.regression = RelevanceRegression(shape.columns, config.basis, shape.outputs > 1)
         way = way_of(config, self.kernel, Way(by_lbfgs, starts, EVALUATIONS, FURTHER))
         self.search = Search(inputs.count, config.learn == "once", way)
         self.epochs = 0  # of the fit that is going on
@@ -135,6 +136,8 @@ class RvmPosterior(Declared, RegressionPosterior):
         height = hyper.outputscale.new_zeros(())
         one = tied(squared_exponential.Config(), groups, hyper.lengthscale + math.log(WIDENING), height)
         noise, own = hyper.noise.exp().expand(self.shape.columns), self.functions
+        if self.shape.outputs > 1 and self.search.found:
+            noise = self.regression.noise / self.config.tempering(self.shape)
         return LearnedFunction(Relevance(own, self.regression.precision), noise, own.points, functions=one)
 
     @property
@@ -147,15 +150,16 @@ class RvmPosterior(Declared, RegressionPosterior):
 
     def look(self, z: Tensor) -> Look:
         phi = self.functions(z)
-        latent = self.regression.known(phi)[:, None].expand(-1, self.shape.columns)
+        latent = self.regression.known(phi).expand(-1, self.shape.columns)
         if self.config.augment:
             latent = latent + self._beyond(z)
         return Look(z, phi, self.regression.mean(phi), latent, self.regression.residual)
 
     def covariance(self, z: Tensor) -> Tensor:
         """What a function at each row would add to its variance is its own."""
-        half = whiten(self.regression.root, self.functions(z).T)
-        found = (half.T @ half).expand(self.shape.columns, -1, -1)
+        phi, own = self.functions(z), self.regression
+        halves = [whiten(root, phi.T) for _, _, root in own.parts()]
+        found = each_column(own.noise, [half.T @ half for half in halves]).expand(self.shape.columns, -1, -1)
         return found + torch.diag_embed(self._beyond(z).T) if self.config.augment else found
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
@@ -231,7 +235,13 @@ class RvmPosterior(Declared, RegressionPosterior):
         dictionary = self._dictionary(rows.x, units, generator)
         temper = self.config.tempering(self.shape)
         share = weight * torch.isfinite(y).to(FLOAT).mean(1) / temper
-        kept = select(self.config, dictionary, z, filled, share, float(hyper.noise.exp()), generator)
+        own = noises(z[thin], filled[thin], units.groups, hyper, self.shape.outputs, profile=profile)
+        noise, unlike = float(hyper.noise.exp()), bool((own != own.max()).any())
+        if unlike:  # each counts in units of its noise, and weights have the prior of the one with the least
+            kept = select(self.config, dictionary, z, filled / own.sqrt(), share, 1.0, generator)
+            kept = kept._replace(precision=kept.precision / own.min(), noise=noise)
+        else:
+            kept = select(self.config, dictionary, z, filled, share, noise, generator)
         ahead = len(dictionary.columns)
         windows = kept.places[kept.places >= ahead] - ahead
         points = dictionary.points[windows]
@@ -243,6 +253,7 @@ class RvmPosterior(Declared, RegressionPosterior):
             lambda: summing(OnFeatures(self.functions, self.regression), _absorb, (z, y, weight), CHUNK),
             None if whole else lambda: ((self.functions(z[part]), y[part], weight[part]) for part in parts),
         )
+        self.regression.part(temper, self.shape.outputs)
         chosen = torch.multinomial(weight.cpu(), ANCHORS, replacement=True, generator=generator)
         self.anchors, self.scale = z[chosen.to(z.device)], units.outputs.to(z).clone()
         return f"{len(windows)} relevance vectors of {len(dictionary.x.past)}"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
+from streamgp.evidence.thinned import by_evidence
 from streamgp.regression.additive import LEAST, Regression
 
 Rows: TypeAlias = Callable[[], Iterable[tuple[Tensor, Tensor, Tensor]]]
@@ -30,6 +31,7 @@ class RelevanceRegression(Regression):
     Args:
         columns: T.
         capacity: the largest k, which the state has room for.
+        apart: of `Regression`.
 
     Attributes:
         precision: (k,) s.
@@ -47,8 +49,8 @@ class RelevanceRegression(Regression):
 
     SUMS: ClassVar[tuple[str, ...]] = (*Regression.SUMS, "count")
 
-    def __init__(self, columns: int, capacity: int) -> None:
-        super().__init__(columns, 0, capacity)
+    def __init__(self, columns: int, capacity: int, apart: bool = False) -> None:
+        super().__init__(columns, 0, capacity, apart)
         self.precision: Tensor
         self.count: Tensor
         self.register_buffer("precision", torch.zeros(0, dtype=FLOAT))
@@ -61,7 +63,7 @@ class RelevanceRegression(Regression):
     def begin(self, precision: Tensor, noise: float) -> None:
         """Forget everything, and start with other functions. precision: (k,); noise: σ² of the posterior."""
         self.precision, self.count = precision, precision.new_zeros(self.moment.shape[1])
-        self.empty(len(precision), precision.new_full((), noise))
+        self.empty(len(precision), precision.new_full(self.noise.shape, noise))
 
     def learn(self, absorb: Callable[[], None], rows: Rows | None) -> None:
         """A whole batch after `begin`, and `solve`: with the missing as the posterior of the others predicts it.
@@ -76,6 +78,30 @@ class RelevanceRegression(Regression):
             self.coefficients = self._of_seen(rows)
             absorb()
             self.solve()
+
+    def part(self, temper: float, outputs: int) -> None:
+        """Give unlike targets a noise each, after `learn`: that of `by_evidence`, from the sums; O(k³).
+
+        Args:
+            temper: of the likelihood.
+            outputs: targets, whose columns are side by side.
+        """
+        if outputs == 1 or not len(self.precision):
+            return
+        root, weight = self.precision.rsqrt(), self.weight / temper
+        outer = (self.outer.tril() + self.outer.tril(-1).mT) * root * root[:, None] / temper
+        values, vectors = torch.linalg.eigh(outer)
+        squares = (vectors.mT @ (root[:, None] * self.moment / temper)).square()
+        values = values.clamp(min=0.0)[:, None]
+
+        def nats(noise: Tensor) -> Tensor:
+            """() σ² -> (T,) twice the negative log evidence."""
+            fit = self.square / temper - (squares / (values + noise)).sum(0)
+            found: Tensor = weight * noise.log() + torch.log1p(values / noise).sum() + fit / noise
+            return found
+
+        self.noise = temper * by_evidence(self.noise[0] / temper, nats, outputs)
+        self.solve()
 
     def _of_seen(self, rows: Rows) -> Tensor:
         """(k, T) μ with (ΦᵀMΦ/σ² + diag(s)) μ = ΦᵀMy/σ², the rows weighted as `absorb` does."""

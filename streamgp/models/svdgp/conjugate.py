@@ -29,6 +29,7 @@ from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
 from streamgp.kernels.squared_exponential import correlation
 from streamgp.linalg.cholesky import Factor, append, cholesky, solve, whiten
+from streamgp.linalg.levels import beside, each_column
 from streamgp.linalg.saliency import salient
 from streamgp.regression.additive import Regression
 
@@ -47,14 +48,23 @@ class Conjugate(Regression):
         capacity: M on a stream; `begin` may be given more.
         linear: whether the kernel has its linear part.
         covariance: M_β, leading basis points that the covariance uses; None is all.
+        apart: of `Regression`.
 
     Attributes:
         points: (m, W) basis points in use, divided by the lengthscales.
     """
 
-    def __init__(self, width: int, columns: int, capacity: int, linear: bool, covariance: int | None = None) -> None:
+    def __init__(
+        self,
+        width: int,
+        columns: int,
+        capacity: int,
+        linear: bool,
+        covariance: int | None = None,
+        apart: bool = False,
+    ) -> None:
         self.explicit = width + 1 if linear else 0
-        super().__init__(columns, self.explicit, capacity)
+        super().__init__(columns, self.explicit, capacity, apart)
         self.covariance = covariance
         self.jitter = JITTER
         self.points: Tensor
@@ -76,7 +86,7 @@ class Conjugate(Regression):
             rows: (m, W)
             inverse: (W,) what columns are multiplied by before the kernel.
             outputscale: () ρ².
-            noise: () σ² of the updates.
+            noise: σ² of the updates, as of `Regression`.
         """
         self.inverse, self.outputscale = inverse, outputscale
         points = self.points = rows * inverse
@@ -99,29 +109,38 @@ class Conjugate(Regression):
         smooth = whiten(self.lower, correlation(self.points, x * self.inverse).mul_(self.outputscale)).T
         if not self.explicit:
             return smooth
-        scale = self.noise.sqrt()
+        scale = self.slopes.sqrt()
         return torch.cat((scale * x, scale.expand(len(x), 1), smooth), 1)
+
+    @property
+    def slopes(self) -> Tensor:
+        """() prior variance of the linear part's coefficients: σ², the largest of several."""
+        return self.noise.max()
 
     def unexplained(self, phi: Tensor) -> Tensor:
         """(N, E + m) -> (N,): ρ² − ‖φ‖², the prior variance that the basis does not reach."""
         return (self.outputscale - phi[:, self.explicit :].square().sum(1)).clamp(min=0.0)
 
     def variance(self, phi: Tensor) -> Tensor:
-        """(N, E + m) -> (N,): the latent variance, the same for all columns."""
+        """(N, E + m) -> (N, 1), or (N, T) of columns with a noise each: the latent variance."""
         size = phi.shape[1]
         if self.covariance is not None:
             size = min(size, self.explicit + self.covariance)
         leading = phi[:, :size]
-        known = whiten(self.root[:size, :size], leading.T).square().sum(0)
-        return self.unexplained(leading) + known
+        missed = self.unexplained(leading)
+        known = [whiten(root[:size, :size], leading.T).square().sum(0) for _, _, root in self.parts()]
+        return beside(self.noise, [missed + part for part in known])
 
     def joint(self, x: Tensor) -> Tensor:
-        """(N, W) -> (N, N): covariance of the function at these rows, whose diagonal is `variance`."""
+        """(N, W) -> (1, N, N), or (T, N, N) of columns with a noise each: covariance of the function at these rows,
+        whose diagonals are `variance`."""
         phi = self.features(x)
         size = phi.shape[1] if self.covariance is None else min(phi.shape[1], self.explicit + self.covariance)
         leading, at = phi[:, :size], x * self.inverse
-        smooth, half = leading[:, self.explicit :], whiten(self.root[:size, :size], leading.T)
-        return self.outputscale * correlation(at, at) - smooth @ smooth.T + half.T @ half
+        smooth = leading[:, self.explicit :]
+        missed = self.outputscale * correlation(at, at) - smooth @ smooth.T
+        halves = [whiten(root[:size, :size], leading.T) for _, _, root in self.parts()]
+        return each_column(self.noise, [missed + half.T @ half for half in halves])
 
     def unbias(self) -> None:
         """Count the parameters that rows were fitted with in σ_t²: Σ (y_t − φᵀw_t)²/(n − tr G A⁻¹/σ²).
@@ -143,12 +162,15 @@ class Conjugate(Regression):
         Raises:
             NotPositiveDefinite: R is not.
         """
-        half = whiten(self.root, phi.T) / self.noise.sqrt()
-        identity = torch.eye(len(phi), dtype=FLOAT, device=phi.device)
-        root = cholesky(identity - half.T @ half, first=0.0).lower
-        errors = solve(root, torch.nan_to_num(y - self.mean(phi)))
-        latent = self.noise * (whiten(root, identity).square().sum(0) - 1.0) + self.unexplained(phi)
-        return torch.where(y.isnan(), y, errors.square() / (latent[:, None] + self.residual))
+        identity, left = torch.eye(len(phi), dtype=FLOAT, device=phi.device), torch.nan_to_num(y - self.mean(phi))
+        missed, squares = self.unexplained(phi), torch.zeros_like(left)
+        for noise, columns, factor in self.parts():
+            half = whiten(factor, phi.T) / noise.sqrt()
+            root = cholesky(identity - half.T @ half, first=0.0).lower
+            latent = noise * (whiten(root, identity).square().sum(0) - 1.0) + missed
+            errors = solve(root, left[:, columns])
+            squares[:, columns] = errors.square() / (latent[:, None] + self.residual[columns])
+        return torch.where(y.isnan(), y, squares)
 
     def grow(self, x: Tensor, phi: Tensor, rows: int) -> Tensor:
         """Make basis points of the rows that the basis explains least, at most `rows`; returns their new φ.
@@ -223,8 +245,9 @@ class Conjugate(Regression):
         from streamgp.papers.svdgp.transfer import CANDIDATES, FRESH, Carried, fresh, sharing
 
         e, old, columns = self.explicit, self.points / self.inverse, self.moment.shape[1]
-        carried = Carried(self.lower, self._whole() / noise, self.moment / noise)
-        straight, square, weight = (noise / self.noise).sqrt(), self.square, self.weight
+        unit = noise.max()  # what is carried is a multiple of it
+        carried = Carried(self.lower, self._whole() / unit, self.moment / unit)
+        straight, square, weight = (unit / self.slopes).sqrt(), self.square, self.weight
         stay = min(len(old), size - int(FRESH * size))
         kept = salient(self.lower, self.coefficients[e:], stay)
         some = rows[torch.randperm(len(rows), generator=generator)[: CANDIDATES * (size - stay)].to(rows.device)]
@@ -240,7 +263,7 @@ class Conjugate(Regression):
         smooth = carried._replace(precision=carried.precision[e:, e:])
         lost = 0.5 * columns * float(smooth.missed(own, seen))
         seen = torch.block_diag(straight * torch.eye(e, dtype=FLOAT, device=seen.device), seen)
-        self.outer, self.moment = noise * (seen.T @ carried.precision @ seen), noise * (seen.T @ carried.pull)
+        self.outer, self.moment = unit * (seen.T @ carried.precision @ seen), unit * (seen.T @ carried.pull)
         self.square, self.weight = square, weight
         self.solve()
         return stay, len(new), lost

@@ -29,7 +29,7 @@ from streamgp.base import FLOAT, Json, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
-from streamgp.evidence.thinned import LogHyper
+from streamgp.evidence.thinned import LogHyper, noises
 from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import way_of
 from streamgp.models.svdgp.config import Config
@@ -112,7 +112,8 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
         super().__init__()
         self.config, self.shape = config, shape
         linear = config.linear and len(groups) <= config.basis
-        self.regression = Conjugate(len(groups), shape.columns, config.basis, linear, covariance=config.basis)
+        apart = shape.outputs > 1
+        self.regression = Conjugate(len(groups), shape.columns, config.basis, linear, config.basis, apart)
         kernel = squared_exponential.build(squared_exponential.Config(), len(groups))
         self.search = Search(count, config.learn == "once", way_of(config, kernel))
         self.register_buffer("factor", torch.ones(shape.columns, dtype=FLOAT))
@@ -149,12 +150,14 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
         """The kernel of `conjugate`; rows were learned with the noise of the evidence."""
         own, hyper = self.regression, self.search.hyper
         kernel = tied(squared_exponential.Config(), groups, hyper.lengthscale, hyper.outputscale)
-        noise, slopes = hyper.noise.exp().expand(self.shape.columns), own.noise if own.explicit else None
-        return LearnedFunction(kernel, noise, own.points / own.inverse, slopes=slopes)
+        apart = own.noise.dim() > 0 and self.search.found
+        noise = own.noise / self.config.tempering(self.shape) if apart else hyper.noise.exp()
+        slopes = own.slopes if own.explicit else None
+        return LearnedFunction(kernel, noise.expand(self.shape.columns), own.points / own.inverse, slopes=slopes)
 
     def look(self, z: Tensor) -> Look:
         phi = self._features(z)
-        mean, latent = self.regression.mean(phi), self.regression.variance(phi)[:, None]
+        mean, latent = self.regression.mean(phi), self.regression.variance(phi)
         return Look(z, phi, mean, latent * self.factor, self.regression.residual * self.factor)
 
     def covariance(self, z: Tensor) -> Tensor:
@@ -180,8 +183,9 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
         return phi
 
     def measured(self, look: Look, rows: Tensor) -> Look:
-        latent = look.latent.clone()
-        latent[rows] = self.regression.variance(look.features[rows])[:, None]
+        variance = self.regression.variance(look.features[rows])
+        latent = look.latent.repeat(1, variance.shape[1])
+        latent[rows] = variance
         return look._replace(latent=latent * self.factor)
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
@@ -293,10 +297,12 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
         self._chosen(rows)
 
     def _found(self, rows: Rows, units: Units, evidence_rows: int) -> tuple[LogHyper, Tensor]:
-        """Hyper-parameters with the best evidence of thinned rows, and () the noise of the updates, tempered."""
+        """Hyper-parameters with the best evidence of thinned rows, and the noise of the updates, tempered."""
         thin = thinned(len(rows.y), self.shape.horizon, self.config.thin(evidence_rows), rows.z.device)
-        hyper = self.search.run(rows.z[thin], rows.filled[thin], units.groups, units.inputs, units.outputs)
-        return hyper, hyper.noise.exp() * self.config.tempering(self.shape)
+        z, y = rows.z[thin], torch.nan_to_num(rows.filled[thin])
+        hyper = self.search.run(z, y, units.groups, units.inputs, units.outputs)
+        noise = noises(z, y, units.groups, hyper, self.shape.outputs)
+        return hyper, noise * self.config.tempering(self.shape)
 
     def _chosen(self, rows: Rows) -> None:
         """A new basis was chosen among these rows."""
