@@ -4,8 +4,9 @@ The calibrated quantile of level p is point + s · q(p), inside the bounds of th
 
     log s   b + θ·φ, and b = log v + max_k d_k min(1, max(0, d_k/JUMPS_k − 1)) + log a_h with d_k = log v_k/v. v, v₁, v₀
             are weighted means of the known |errors| of the series (half-lives 3 cycles, 1 cycle and a quarter) over
-            the profile a of the steps; b is v₁'s or v₀'s where their d shows a jump. φ are the features of `_phi`; θ
-            is a ridge regression of log(|error| + FLOOR · e^b) − b on them, with a memory of 16 weeks of days.
+            the profile a of the steps; b is v₁'s or v₀'s where their d shows a jump, v₁'s of targets that are often 0.
+            φ are the features of `_phi`; θ is a ridge regression of log(|error| + FLOOR · e^b) − b on them, with a
+            memory of 16 weeks of days.
     q(p)    the quantile of the histogram of error/s: that of the phase and group of steps, shrunk to that of the phase,
             shrunk to that of all, shrunk to a logistic distribution. Half of the distance of its median to that of all
             is taken out, as most of that is noise; p itself is moved by how often the truth was below the quantile
@@ -356,7 +357,9 @@ class Bands(Declared, Volatility):
         units, unit = lanes.units(outputs), lanes.at[:, None] * outputs + np.arange(outputs)  # (V,), (N, O)
         log = self._volatility(seen, self._raw[asked.series.numpy()])  # (N, O, 3)
         risen = log[..., :2] - log[..., 2:]
-        level = log[..., 2] + (risen * (risen / JUMPS - 1.0).clip(0.0, 1.0)).max(-1)
+        risen = risen * (risen / JUMPS - 1.0).clip(0.0, 1.0)
+        risen[..., 0][self._bounds.bounded(units)[unit]] = 0.0  # few large values among zeros are no new noise
+        level = log[..., 2] + risen.max(-1)
         base = level[..., None] + self._profile(lanes.own)[lanes.at]  # (N, O, H)
         unit_scale: Floats = np.exp(base)
 
