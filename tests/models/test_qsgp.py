@@ -226,7 +226,7 @@ def test_cost_of_an_update_does_not_grow_with_the_rows() -> None:
     x, y = example_windows(SHAPES[1], 300)
     model = made(SHAPES[1])
     stream(model, x, y)
-    assert posterior(model).engine.variance(model.inputs(x)).shape == (300, 1)
+    assert posterior(model).engine.variance(model.inputs(x)).shape == (300, 6)
 
 
 def test_outcomes_of_many_rows_are_learned_in_batch() -> None:
