@@ -41,6 +41,8 @@ FLOOR = 1e-3
 """Least σ² of a search by L-BFGS, in units of the standardised target's variance."""
 FEW = 400
 """Rows on which kernels and noises are compared, evenly spread."""
+LEFT = 30
+"""Rows that show noises."""
 STEP, LOWEST, HIGHEST = 4.0, -9, 3
 """A target's own noise is the common one times a power of `STEP` between these."""
 GROUPED = 8
@@ -216,7 +218,8 @@ def noises(
     targets have one in common, and a factor of 2 in the noise hardly moves a posterior.
 
     Args:
-        x, y, groups: of `by_lbfgs`; the columns of a target are side by side.
+        x, y, groups: of `by_lbfgs`; the columns of a target are side by side. Rows where y is NaN are left out, if
+            `LEFT` remain; else NaN counts as the mean.
         hyper: common to all columns.
         outputs: targets.
         profile: of the kernel.
@@ -235,6 +238,8 @@ def noises(
     common = hyper.noise.exp()
     if outputs == 1:
         return common
+    whole = y.isfinite().all(1)
+    x, y = (x[whole], y[whole]) if int(whole.sum()) >= LEFT else (x, torch.nan_to_num(y))
     some = torch.linspace(0, len(x) - 1, min(FEW, len(x)), device=x.device).round().long()
     sizes = torch.bincount(groups).to(x)
     z = x[some] * (torch.exp(-hyper.lengthscale) / sizes.sqrt())[groups]

@@ -115,4 +115,7 @@ def test_the_own_noise_has_the_best_evidence() -> None:
             rows = multivariate_normal(cov=k + (noise + JITTER) * np.eye(60))
             nats[noise] = -sum(rows.logpdf(y[:, t].numpy()) for t in (target, target + 1))
         assert float(found[target]) == pytest.approx(min(nats, key=nats.__getitem__))
+    holes = torch.cat((y, y.new_full((20, 4), torch.nan)))  # as zeros they would be noise of the clean one
+    some = torch.cat((x, x[:20] + 0.01))
+    assert noises(some, holes, torch.tensor([0, 1]), hyper, outputs=2).equal(found), "what is missing says nothing"
     assert noises(x, y, torch.tensor([0, 1]), hyper, outputs=1).equal(hyper.noise.exp()), "one target: the common one"

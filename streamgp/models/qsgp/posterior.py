@@ -297,8 +297,8 @@ class QsgpPosterior(Declared, Posterior):
         kernel.log_outputscale.copy_(hyper.outputscale)
         noise = own = hyper.noise.exp()
         if self.engine.apart:
-            z, known, least = rows.z[thin], torch.nan_to_num(y), 0.0 if self.shape.lags else FLOOR
-            own = noises(z, known, units.groups, hyper, self.shape.outputs, profile=kernel.profile, least=least)
+            z, least = rows.z[thin], 0.0 if self.shape.lags else FLOOR
+            own = noises(z, y, units.groups, hyper, self.shape.outputs, profile=kernel.profile, least=least)
         if config.outcomes and (config.learn == "rebuild" or not again):
             found = height(self.engine, rows.z, rows.y, rows.weight, noise, logit, late=bool(self.shape.lags))
             kernel.log_outputscale.fill_(found).log_()

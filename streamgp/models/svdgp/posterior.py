@@ -299,7 +299,7 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
     def _found(self, rows: Rows, units: Units, evidence_rows: int) -> tuple[LogHyper, Tensor]:
         """Hyper-parameters with the best evidence of thinned rows, and the noise of the updates, tempered."""
         thin = thinned(len(rows.y), self.shape.horizon, self.config.thin(evidence_rows), rows.z.device)
-        z, y = rows.z[thin], torch.nan_to_num(rows.filled[thin])
+        z, y = rows.z[thin], rows.filled[thin]
         hyper = self.search.run(z, y, units.groups, units.inputs, units.outputs)
         noise = noises(z, y, units.groups, hyper, self.shape.outputs)
         return hyper, noise * self.config.tempering(self.shape)
