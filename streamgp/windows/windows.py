@@ -36,7 +36,7 @@ from streamgp.windows import steps
 from streamgp.windows._future import GIVE, GIVE_FRAME, Newest, known_ahead, regressors
 from streamgp.windows._spec import Answers, Asks, History, WindowSpec
 from streamgp.windows.asking import Asking, Current, fading, first_whole, long
-from streamgp.windows.calendar import Bools, Ints
+from streamgp.windows.calendar import Bools, Floats, Ints
 from streamgp.windows.faults import Faults, Level, Stuck
 from streamgp.windows.last_known import LastKnown, Recent
 from streamgp.windows.lost_inputs import LostInputs
@@ -263,14 +263,15 @@ class Windows:
     def spikes(self) -> History:
         """The last spike of each target of every series, where its row is still kept; y is NaN for other targets."""
         self._reserve()
-        found = [(code, at, *held) for (code, at), held in self._apart.all() if at < len(self.spec.targets)]
-        code, target, step = (np.array([one[part] for one in found], np.int64) for part in range(3))
-        slot = self._ring.find(code, step) if found else step
-        values = self._ring.values.reshape(-1, self._ring.channels)
-        kept = np.flatnonzero((slot >= 0) & np.isnan(values[slot, target])) if found else step
-        y = np.full((len(kept), len(self.spec.targets)), np.nan)
-        y[np.arange(len(kept)), target[kept]] = [found[row][3] for row in kept.tolist()]
-        return History(long(code[kept]), long(self._ring.ds.reshape(-1)[slot[kept]]), torch.from_numpy(y))
+        ring, targets, codes, times, y = self._ring, len(self.spec.targets), list[int](), list[int](), list[Floats]()
+        for (code, column), (step, value) in self._apart.all():
+            slot = int(ring.find(np.array([code]), np.array([step]))[0])
+            if slot >= 0 and column < targets and np.isnan(ring.values.reshape(-1, ring.channels)[slot, column]):
+                codes.append(code)
+                times.append(int(ring.ds.reshape(-1)[slot]))
+                y.append(np.where(np.arange(targets) == column, value, np.nan))
+        values = torch.from_numpy(np.array(y).reshape(-1, targets))
+        return History(torch.tensor(codes, dtype=torch.int64), torch.tensor(times, dtype=torch.int64), values)
 
     def _push(self, read: BatchRows) -> tuple[Asks, Answers]:
         position = self.rows + np.arange(len(read.ds))
