@@ -172,7 +172,8 @@ def _function(work: Callable[..., None]) -> tuple[Callable[..., None], set[str]]
         if _memory.limit() is not None:
             store = getattr(found, "tracking_uri", "none")
             _memory.check(work.__name__, store != "none" and (store is not None or work.__name__ != "forecast"))
-        found.check_there()
+        if not extra.get("options"):  # a list that needs no table
+            found.check_there()
         work(read, **extra)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
