@@ -113,11 +113,22 @@ def _usage(error: TyperException) -> Failure:
     if meant is not None and hasattr(error, "possibilities"):
         error.possibilities = [meant]
     message = error.format_message()
-    return Failure("UsageError", message[:1].lower() + message[1:], f"see: {path} --help", error.exit_code)
+    hint, command = f"see: {path} --help", path.rpartition(" ")[2]
+    if message.startswith("Got unexpected extra argument"):
+        hint = _BARE.get(command, hint)
+    if getattr(error, "option_name", None) == "--table" and command in ("compact", "vacuum"):
+        hint = f"name it without a flag: {path} TABLE"
+    return Failure("UsageError", message[:1].lower() + message[1:], hint, error.exit_code)
 
 
 _MEANT = {("compare", "--output"): "--directory", ("train", "--output"): "--predictions"}
 """What is meant by an option of other commands that a command has not."""
+_BARE = dict.fromkeys(("forecast", "serve", "check", "report"), "name it with --checkpoint DIR")
+_BARE |= dict.fromkeys(
+    ("train", "compare", "tune"), "name it with --table DIR; of a file streamgp ingest FILE --table DIR makes one"
+)
+_BARE |= {"demo": "it has data of its own; with yours begin with: streamgp ingest FILE --table NAME"}
+"""Of a command, what to do with the path that was given without an option."""
 
 
 def _remedy(number: int) -> str:

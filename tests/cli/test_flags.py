@@ -91,6 +91,20 @@ def test_a_wrong_value_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, words: 
     assert result.exit_code != 0 and not seen
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    {
+        "demo mine.csv": "streamgp ingest FILE --table NAME",
+        "train demand": "--table DIR",
+        "forecast run": "--checkpoint DIR",
+        "compact --table demand": "streamgp compact TABLE",
+    }.items(),
+)
+def test_a_path_that_is_not_named_as_this_command_names_it_says_how(line: str, says: str) -> None:
+    found = CliRunner().invoke(app, [*line.split(), "--json"])
+    assert found.exit_code == 2 and says in json.loads(found.stderr)["hint"]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_flag_says_what_it_does(command: str) -> None:
     for name, parameter in parameters(command).items():
@@ -112,6 +126,7 @@ def planned(words: list[str], monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
         return {}
 
     monkeypatch.setattr("streamgp_pipelines.training.dry_run.plan", plan)
+    monkeypatch.setattr(TrainConfig, "check_there", lambda self: None)  # there is no such table
     result = CliRunner().invoke(app, ["train", "--dry-run", *words])
     assert result.exit_code == 0, result.stderr
     return seen[0]
