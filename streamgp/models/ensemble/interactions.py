@@ -15,7 +15,7 @@ been better. Only continuous known inputs count that explain something at first 
 none, f is 0. A batch that is fitted says only which these are: what the mix leaves of rows that it has learned says
 nothing of what it will leave.
 
-Cost: O(H d) a row for a forecast and O(d²) to learn it, O(d³) to solve, for d = `FREQUENCIES` · 2 + 8 columns.
+Cost: O(H d) a row for a forecast and O(d²) to learn it, O(d³) to solve after a short season, for d = `FREQUENCIES` · 2 + 8 columns.
 """
 
 from __future__ import annotations
@@ -169,7 +169,8 @@ class Interactions(Declared, nn.Module):
         seen = self.seen(self.inputs(x, both[0])[:, self.steps]).flatten(0, 1)
         known = target.isfinite().to(FLOAT)
         try:
-            self.sums.add(seen, target.nan_to_num(0.0), known, passed, due=True)
+            due = float(self.sums.passed) + passed >= self.context.short
+            self.sums.add(seen, target.nan_to_num(0.0), known, passed, due)
         except NotPositiveDefinite:
             return  # nothing was changed
 
