@@ -15,7 +15,8 @@ been better. Only continuous known inputs count that explain something at first 
 none, f is 0. A batch that is fitted says only which these are: what the mix leaves of rows that it has learned says
 nothing of what it will leave.
 
-Cost: O(H d) a row for a forecast and O(d²) to learn it, O(d³) to solve after a short season, for d = `FREQUENCIES` · 2 + 8 columns.
+Cost: O(H d) a row for a forecast and O(d²) to learn it, O(d³) to solve after a short season, for
+d = `FREQUENCIES` · 2 + 8 columns.
 """
 
 from __future__ import annotations
