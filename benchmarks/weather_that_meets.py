@@ -54,7 +54,7 @@ TEXT = (
     "over itself with `--set interactions=false` and over LightGBM, the peer of compare with its defaults. Steps in "
     "thirds of the day. Constants were chosen on pollution, heating, solar and zone1; the others played no part. "
     "Claimed: at most LightGBM's MAE on pollution, heating, solar and windpower; nowhere more than 1.005 of the MAE "
-    "without; at most 1.15 times its processor time. Where a cell is empty, or a stream not listed, it was not measured."
+    "without; at most 1.15 times its processor time. What is empty or not listed was not measured."
 )
 Floats = NDArray[np.float64]
 Made = tuple[pl.DataFrame, tuple[str, ...]]
