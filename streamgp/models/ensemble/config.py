@@ -22,7 +22,7 @@ def _names(value: Any) -> Any:
 class Mix(ModelConfig):
     """What is mixed, without the options of the experts."""
 
-    few: ClassVar[tuple[str, ...]] = ("experts", "on_top", "memory")
+    few: ClassVar[tuple[str, ...]] = ("experts", "on_top", "interactions", "memory")
 
     experts: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
         DEFAULT,
@@ -31,6 +31,11 @@ class Mix(ModelConfig):
         "svdgp.basis",
     )
     on_top: bool = Field(False, description="GPs beside linear learn what it leaves, with its forecast as an input")
+    interactions: bool = Field(
+        True,
+        description="with seasons, what the mix leaves is learned from continuous known inputs, as they meet the "
+        "forecast, the hour and the weekend",
+    )
     memory: float | None = Field(
         None,
         gt=0,

@@ -1,7 +1,8 @@
 """Experts side by side: each learns every window, and a mixer learns how much each of their forecasts is worth.
 
 With windows that are complete the experts' errors are those of the forecasts that were issued for them; then every
-expert learns the windows. What fails in one expert is undone and reported there; the others go on.
+expert learns the windows. What fails in one expert is undone and reported there; the others go on. With known inputs a
+stage of its own learns what the mix leaves (`interactions`).
 
 Before any error is known the experts that learn have equal weights; `linear_short`, `iterated` and the naive ones have
 none but what their errors earn. Nor has a net, which stands on the linear expert where there is one: where it adds
@@ -22,6 +23,7 @@ from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.mixing.mixer import OUTVOTED, Mixer, forgetting
 from streamgp.models.ensemble.config import Mix
+from streamgp.models.ensemble.interactions import Interactions, applies
 from streamgp.models.ensemble.members import Few, Member, OnTop
 from streamgp.models.linear.columns import REFERENCE
 from streamgp.models.linear.direct import DirectLinear
@@ -31,6 +33,8 @@ from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.mixed import Mixed
 from streamgp.state import Declared, Nested, Parts, Value, fingerprint
 
+INTERACTIONS = "interactions"
+"""Name of the part of a mean that known inputs add together."""
 MATTERS = 0.25
 """Least weight of an expert whose warnings are passed on."""
 PARTS = 3
@@ -65,6 +69,7 @@ class Ensemble(Declared, Model):
         first = torch.cat([member.first for member in self.experts])
         first = (first | ~first.any()).to(FLOAT)
         self.mixer = Mixer(len(self.labels), shape, config.memory or forgetting(shape), first / first.sum())
+        self.interactions = Interactions(shape, self.mixer.memory) if config.interactions and applies(shape) else None
         self.fitted = ""  # fingerprint of the batch that was fitted last
 
     @property
@@ -82,7 +87,12 @@ class Ensemble(Declared, Model):
 
     def _predict(self, x: Inputs) -> Mixed:
         means = self._means(self.experts, x)
-        return Mixed(*self.mixer.issue(means, random_walk_variance(x, self.shape)), means)
+        mean, latent, noise = self.mixer.issue(means, random_walk_variance(x, self.shape))
+        if self.interactions is None:
+            return Mixed(mean, latent, noise, means)
+        both, share = self.interactions.both(x, mean, self.mixer.scale), self.interactions.share
+        less = torch.where(share.square > 0, share.square / self.mixer.square, 1.0).clamp(max=1.0)
+        return Mixed(share.mean(both), less * latent, less * noise, torch.cat([both, means]))
 
     def parts(self, x: Inputs) -> dict[str, Tensor]:
         """Those of the linear experts, weighted, and what each other adds to the reference of the first of them; the
@@ -114,7 +124,12 @@ class Ensemble(Declared, Model):
             for label, value in terms.items():
                 found[label] = found[label] + value if label in found else value
         outvoted = self.mixer.outvoted(means).sum(0)
-        return found | ({OUTVOTED: outvoted} if bool(outvoted.any()) else {})
+        found |= {OUTVOTED: outvoted} if bool(outvoted.any()) else {}
+        if self.interactions is not None and not self.interactions.idle:
+            mean = self.mixer.mean(means)
+            both = self.interactions.both(x, mean, self.mixer.scale)
+            found[INTERACTIONS] = self.interactions.share.mean(both) - mean
+        return found
 
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         """Learn N windows: the mixer from what was issued, then every expert."""
@@ -129,8 +144,15 @@ class Ensemble(Declared, Model):
             x, scale = self.panel.divide(x, sizes), self.panel.columns(sizes)
             y, given = y / scale, None if given is None else given.affine(1.0 / scale, torch.zeros_like(scale))
         given = self._predict(x) if given is None else given
-        self.mixer.learn(given.experts, y)
-        parts = given.experts.split([member.count for member in self.experts])
+        issued_by = given.experts
+        if self.interactions is not None:
+            both, issued_by = issued_by[:2], issued_by[2:]
+        self.mixer.learn(issued_by, y)
+        if self.interactions is not None:
+            if not self.interactions.begun:
+                self.interactions.begin(x, y)
+            self.interactions.learn(x, both, y, self.mixer.scale)
+        parts = issued_by.split([member.count for member in self.experts])
         base, steps = self._base(parts), dict[str, Step]()
         for member, part in zip(self.experts, parts, strict=True):
             steps[member.name] = member.update(x, y, part, base)
@@ -147,6 +169,8 @@ class Ensemble(Declared, Model):
             sizes = self.panel.sizes(x)
             x, y = self.panel.divide(x, sizes), y / self.panel.columns(sizes)
         batch = fingerprint(x, y)
+        if self.interactions is not None:
+            self.interactions.begin(x, y)
         base = self._across(x, y) if any(isinstance(member, OnTop) for member in self.experts) else None
         fits = [member.fit(x, y, base, epochs) for member in self.experts]
         for done in zip_longest(*fits):
@@ -176,8 +200,11 @@ class Ensemble(Declared, Model):
         ]
 
     def figures(self) -> dict[str, float]:
-        """The weight of each expert, the mean over the output columns: weight_linear, ..."""
-        return {f"weight_{name}": float(share.mean()) for name, share in self.shares().items()}
+        """The weight of each expert, the mean over the output columns: weight_linear, ...; interactions: the part of f
+        that is added."""
+        found = {f"weight_{name}": float(share.mean()) for name, share in self.shares().items()}
+        own = {} if self.interactions is None else {"interactions": float(self.interactions.share.weights[:, 1].mean())}
+        return found | own
 
     def shares(self) -> dict[str, Tensor]:
         """Of each expert in the mix, all that it contributes."""
@@ -246,4 +273,5 @@ class Ensemble(Declared, Model):
         return Step(loss, basis, all(step.healthy for step in steps.values()), "; ".join([usual, *notes]))
 
     def _parts(self) -> Parts:
-        return {"mixer": self.mixer, **{f"expert {member.name}": member for member in self.experts}}
+        own = {} if self.interactions is None else {"interactions": self.interactions}
+        return {"mixer": self.mixer, **own, **{f"expert {member.name}": member for member in self.experts}}
