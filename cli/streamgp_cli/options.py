@@ -168,12 +168,11 @@ def _function(work: Callable[..., None]) -> tuple[Callable[..., None], set[str]]
         extra = {name: given.pop(name) for name in own}
         file, flags = given["config"], {name: given[name] for name in settings.model_fields}
         read = Given(settings, {name: value for name, value in flags.items() if value not in (None, [])}, file)
-        found = read.read()
         if _memory.limit() is not None:
-            store = getattr(found, "tracking_uri", "none")
+            store = getattr(read.read(), "tracking_uri", "none")
             _memory.check(work.__name__, store != "none" and (store is not None or work.__name__ != "forecast"))
         if not extra.get("options"):  # a list that needs no table
-            found.check_there()
+            read.read().check_there()
         work(read, **extra)
 
     keyword = inspect.Parameter.KEYWORD_ONLY

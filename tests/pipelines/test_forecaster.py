@@ -276,7 +276,8 @@ def test_a_spike_among_the_history_is_drawn_hollow_at_the_edge(sign: int) -> Non
     assert (spike.get_marker(), spike.get_markerfacecolor()) == ("^" if sign > 0 else "v", "none")
     low, high = axes.get_ylim()
     assert high - low < 1e4 and "set aside" in axes.get_legend().get_texts()[-1].get_text()
-    view = fitted._view().forecast(None, None, fitted._future(future_of(frame_of(523), 520), fitted._view(), None))
+    stream = fitted._stream
+    view = stream.view().forecast(None, None, stream.future(future_of(frame_of(523), 520), stream.view(), None))
     (fan,) = forecast_page(view).sections[0].parts
     assert isinstance(fan, Fan)
     aside = fan.data["panels"][0]["views"][0]["aside"]
