@@ -66,6 +66,9 @@ def offer(held: State, there: Tensor, rate: float, generator: Generator) -> Ente
         generator: of the keys.
     """
     capacity = held["key"].shape[1]
+    if not there.shape[1]:
+        nothing = torch.zeros(0, dtype=torch.long, device=there.device)
+        return Entered(nothing, nothing, nothing)
     arrival = held["seen"][:, None] + there.cumsum(1) - 1.0
     draws = torch.empty(there.shape, dtype=FLOAT).exponential_(generator=generator).clamp_min_(1e-300).log_()
     key = torch.where(there, draws.to(arrival) - rate * arrival, torch.inf)

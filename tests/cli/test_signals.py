@@ -34,11 +34,19 @@ def ended(code: str, environment: dict[str, str], *words: str) -> subprocess.Com
 SLOW = pytest.mark.slow  # each is a process that imports everything
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder that passes for the home of a checkpoint, so that libraries are imported to read it."""
+    made = tmp_path_factory.mktemp("home") / f"{1:012d}"
+    made.mkdir()
+    return str(made.parent)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=SLOW)])
 @pytest.mark.parametrize("module", ["typer", "polars", pytest.param("torch", marks=SLOW)])
-def test_a_signal_in_an_import(number: int, module: str, environment: dict[str, str]) -> None:
+def test_a_signal_in_an_import(number: int, module: str, environment: dict[str, str], home: str) -> None:
     code = IN_AN_IMPORT.replace("NUMBER", str(int(number))).replace("MODULE", repr(module))
-    done = ended(code, environment, "forecast", "--checkpoint", "none", "--json")
+    done = ended(code, environment, "forecast", "--checkpoint", home, "--json")
     assert done.returncode == 128 + number, done.stderr
     assert done.stdout == "" and json.loads(done.stderr)["code"] == 128 + number
 
@@ -48,7 +56,7 @@ def test_a_signal_in_an_import(number: int, module: str, environment: dict[str, 
     "swallowed", [pytest.param("pass", marks=SLOW), "raise ValueError('made of an interruption') from None"]
 )
 def test_a_signal_that_a_library_makes_another_error_of(
-    number: int, swallowed: str, environment: dict[str, str]
+    number: int, swallowed: str, environment: dict[str, str], home: str
 ) -> None:
     code = (
         RAISE
@@ -69,6 +77,6 @@ state.describe = interrupted
 start.main()
 """
     )
-    done = ended(code, environment, "describe", "--checkpoint", "none")
+    done = ended(code, environment, "describe", "--checkpoint", home)
     assert done.returncode == 128 + number, done.stderr
     assert "Traceback" not in done.stderr

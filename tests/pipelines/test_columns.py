@@ -158,19 +158,19 @@ def test_columns_must_be_numbers(options: dict[str, Any]) -> None:
 )
 def test_score_from_a_time(meta: TableMeta, given: str, ns: int) -> None:
     config = TrainConfig.read({"table": "t", "target": "load", "online": True, "score_from": given})
-    schedule = make_schedule(config, meta, 0)
+    schedule = make_schedule(config, meta, 0, False)
     assert schedule.score_time == ns * 10**9 and schedule.score_from is None
 
 
 def test_score_from_that_is_neither(monkeypatch: pytest.MonkeyPatch) -> None:
     config = TrainConfig.read({"table": "t", "target": "load", "online": True, "score_from": "later"})
     with pytest.raises(UsageError):
-        make_schedule(config, CLOCK, 0)
+        make_schedule(config, CLOCK, 0, False)
     steps = TableMeta(time="count", clock=False)
     with pytest.raises(UsageError):
-        make_schedule(config, steps, 0)
+        make_schedule(config, steps, 0, False)
     rows = config.model_copy(update={"score_from": "1344"})
-    assert make_schedule(rows, CLOCK, 0).score_from == 1344
+    assert make_schedule(rows, CLOCK, 0, False).score_from == 1344
 
 
 def test_seasons_that_are_left_to_the_data_stay_those_of_the_checkpoint(tmp_path: Path) -> None:

@@ -51,8 +51,12 @@ def test_the_last_rows_are_learned_as_a_full_micro_batch_would_be(tmp_path: Path
     assert oracle.tail is not None and oracle.tail.num_rows == 40
     before = learned_state(oracle.learner)
     oracle.learner.advance(oracle.tail)
-    after = learned_state(oracle.learner)
-    assert same(learned_state(moved(tmp_path / "c").learner), after)
+    after, learner = learned_state(oracle.learner), moved(tmp_path / "c").learner
+    assert same(learned_state(learner, ("bands",)), {name: after[name] for name in after if name.startswith("bands")})
+    if model == "linear":  # svdgp leaves out rows that would only wait
+        assert same(learned_state(learner), after)
+    forecasts = [one.model.predict(one.windows.ask_last().x).parameters() for one in (learner, oracle.learner)]
+    assert same_bits(*forecasts)
     changed = {name.split("/")[0] for name in after if name not in before or not same_bits(before[name], after[name])}
     assert changed == {"model", "bands"}
 

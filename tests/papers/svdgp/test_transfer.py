@@ -53,7 +53,7 @@ def learn(posterior: Conjugate, x: Tensor, y: Tensor, kept: float = 1.0) -> Conj
 
 def moments(posterior: Conjugate, q: Tensor) -> tuple[Array, Array]:
     phi = posterior.features(q)
-    return posterior.mean(phi).numpy(), posterior.variance(phi).numpy()
+    return posterior.mean(phi).numpy(), posterior.variance(phi)[:, 0].numpy()
 
 
 def dense(at: Array, points: Array, inverse: Array, rho: float, noise: float, linear: bool) -> Array:
