@@ -52,7 +52,8 @@ def states(masses: Masses, last: Floats, moving: Floats, units: Ints, unit: Ints
         masses: of the units.
         last: (N, O, H) y₀.
         moving: (N, O, H) how far it moves until the step, in e^b.
-        units, unit: as of `course`.
+        units: as of `course`.
+        unit: as of `course`.
     """
     state, slots = np.zeros(last.shape, np.int64), dict[int, list[int]]()
     for v in np.flatnonzero(masses.met[units]).tolist():

@@ -86,7 +86,8 @@ class Winsoriser(nn.Module):
 
         Args:
             there: (K, N) whether a model has so many windows.
-            mean, variance: (K, N, T) of the forecasts of these rows, before they are learned.
+            mean: (K, N, T) of the forecasts of these rows, before they are learned.
+            variance: (K, N, T)
             y: (K, N, T) as observed; NaN stays NaN.
             rows: (K, 1) or (K, T) that each has learned.
             excess: (K, T) the part so far.
