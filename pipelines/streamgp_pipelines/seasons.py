@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from streamgp.errors import UsageError
 from streamgp.windows import monthly, seasons
-from streamgp.windows.calendar import Floats, Ints
+from streamgp.windows.calendar import DAY, WEEK, Floats, Ints
 from streamgp.windows.rows import times
 from streamgp_data.batches import together
 from streamgp_data.intervals import nanoseconds, written
@@ -30,13 +30,17 @@ class Spacing(NamedTuple):
     Attributes:
         every: ns; None where they differ.
         months: that they are apart on one day of the month; 0 for others.
+        counted: rows in a day and a week where nights or weekends have none; 0 for others.
     """
 
     every: int | None
     months: int = 0
+    counted: tuple[int, int] = (0, 0)
 
     def seasons(self, rows: float = math.inf) -> tuple[int, ...]:
         """Rows in a day and a week, or in a year, of which so many rows hold three; see `seasons.of_clock`."""
+        if any(self.counted):
+            return seasons.held(self.counted, rows)
         return seasons.of_clock(self.every, rows) or seasons.of_months(self.months, rows)
 
 
@@ -80,15 +84,19 @@ def in_rows(text: str, opening: pa.RecordBatch | None, meta: TableMeta) -> tuple
         raise UsageError(
             f"--season {text}: the rows of this table have no clock", hint="give the number of rows in a season"
         )
-    every = meta.every_ns or _interval(times(_of_first_series(opening, meta), meta.time))
-    if every is None:
-        raise UsageError(
-            f"--season {text}: the rows of this table are not at one interval",
-            hint="give the number of rows in a season, or ingest the table with --every",
-        )
-    found = set[int]()
+    when = times(_of_first_series(opening, meta), meta.time)
+    every, found = meta.every_ns or _interval(when), set[int]()
     for part in text.split(","):
         length = nanoseconds(part)
+        counted = 0 if length is None or meta.every_ns else _back(when, length)
+        if counted:
+            found.add(counted)
+            continue
+        if every is None:
+            raise UsageError(
+                f"--season {text}: the rows of this table are not at one interval",
+                hint="give the number of rows in a season, or ingest the table with --every",
+            )
         rows, rest = (int(part), 0) if length is None else divmod(length, every)
         if rest or not rows:
             near = max(rows, 2)
@@ -145,6 +153,11 @@ def _of_clock(when: Ints, values: Floats, meta: TableMeta, alone: bool = False) 
 
 def _spacing(when: Ints, meta: TableMeta) -> Spacing:
     every = meta.every_ns or _interval(when)
+    if meta.every_ns is None and meta.clock:
+        by_interval = (0, 0) if every is None else (DAY // every, WEEK // every)
+        counted = _back(when, DAY) or by_interval[0], _back(when, WEEK) or by_interval[1]
+        if counted != by_interval and seasons.held(counted):
+            return Spacing(every, 0, counted)
     if every is not None or not len(when) or not meta.clock:
         return Spacing(every)
     return Spacing(None, int(monthly.find(when[None], np.ones((1, len(when)), bool), meta.zone).step[0]))
@@ -154,6 +167,20 @@ def _interval(when: Ints) -> int | None:
     """The interval that most rows have where none is declared, ns; None where there is no such."""
     between, counts = np.unique(np.diff(when), return_counts=True)
     return int(between[counts.argmax()]) if len(counts) and counts.max() >= MOST * counts.sum() else None
+
+
+def _back(when: Ints, length: int) -> int:
+    """How many rows back the clock was this much earlier, ns, where most rows that have one then agree; else 0.
+
+    Shops have rows while they are open, markets on days of work: fewer than the interval says.
+    """
+    if not len(when) or (np.diff(when) <= 0).any():
+        return 0
+    at = np.searchsorted(when, when - length)
+    back = (np.arange(len(when)) - at)[when[at] == when - length]
+    rows, counts = np.unique(back, return_counts=True)
+    known = counts.sum() >= len(when) / 2 and counts.max(initial=0) >= MOST * counts.sum()
+    return int(rows[counts.argmax()]) if known else 0
 
 
 def _even(when: Ints, values: Floats, every: int | None) -> Floats:

@@ -60,10 +60,19 @@ def of_clock(every_ns: int | None, rows: float = math.inf) -> tuple[int, ...]:
     """
     if every_ns is None or DAY % every_ns:
         return ()
-    day, week = DAY // every_ns, WEEK // every_ns
-    if day > LONGEST_DAY:
+    return held((DAY // every_ns, WEEK // every_ns), rows)
+
+
+def held(seasons: tuple[int, int], rows: float = math.inf) -> tuple[int, ...]:
+    """Those of the day and the week, in rows, of which so many rows hold three; () where a day is too long.
+
+    Example:
+        >>> held((9, 45), 100), held((1, 5)), held((86_400, 604_800))
+        ((9,), (5,), ())
+    """
+    if seasons[0] > LONGEST_DAY:
         return ()
-    return tuple(season for season in (day, week) if season >= SHORTEST and PERIODS * season <= rows)
+    return tuple(season for season in seasons if season >= SHORTEST and PERIODS * season <= rows)
 
 
 def of_months(months: int, rows: float = math.inf) -> tuple[int, ...]:

@@ -53,12 +53,39 @@ def test_rows_a_month_apart_have_a_year(months: int, rows: int, found: tuple[int
     assert ahead.dt.day().to_list() == [1, 1] and len(ahead.dt.month().unique()) == (1 if months == 12 else 2)
 
 
+OPEN: dict[str, tuple[pl.Expr, tuple[int, ...]]] = {
+    "office hours": ((pl.col("t").dt.weekday() <= 5) & pl.col("t").dt.hour().is_between(8, 16), (9, 45)),
+    "days of work": ((pl.col("t").dt.weekday() <= 5) & (pl.col("t").dt.hour() == 0), (5,)),
+    "four times a day": (pl.col("t").dt.hour().is_in([7, 9, 12, 20]), (4, 28)),
+    "a hole a month": (pl.int_range(pl.len()) % 720 > 5, (24, 168)),
+    "holes everywhere": (pl.int_range(pl.len()) * 37 % 29 > 1, (24, 168)),
+}
+
+
+@pytest.mark.parametrize("named", OPEN)
+def test_rows_of_a_day_are_counted_where_it_has_nights(named: str, tmp_path: Path) -> None:
+    """Windows count rows: the row of a day before is 9 rows back where an office is open for 9 hours, not 24."""
+    kept, found = OPEN[named]
+    data = frame_of(5000).filter(kept)
+    table = make_table(tmp_path / "t", data, every_ns=None)
+    config = config_of(table, tmp_path / "c", season="clock", warmup=None, lags=None)
+    assert with_shown(config, table).season == found
+    in_time = config_of(table, tmp_path / "c", season="1d,1w", warmup=None, lags=None)
+    assert with_shown(in_time, table).season == found
+    if named == "office hours":  # a declared interval makes gaps of the nights
+        declared = make_table(tmp_path / "d", data, every_ns=3600 * 10**9)
+        assert with_shown(config_of(declared, tmp_path / "c", season="clock", warmup=None), declared).season == (
+            24,
+            168,
+        )
+
+
 def test_what_is_no_whole_number_of_rows_is_refused_with_one_that_is(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(400))
     with pytest.raises(UsageError, match=r"--season 150m: .* one every 1h") as refused:
         with_shown(config_of(table, tmp_path / "c", season="150m"), table)
     assert "2h are 2 rows" in refused.value.hint
-    uneven = frame_of(400).filter(pl.int_range(pl.len()) ** 2 % 7 < 4)
+    uneven = frame_of(400).with_columns(pl.col("t") + pl.duration(minutes=pl.int_range(pl.len()) ** 2 % 59))
     table = make_table(tmp_path / "u", uneven, every_ns=None)
     with pytest.raises(UsageError, match="not at one interval"):
         with_shown(config_of(table, tmp_path / "c", season="1d"), table)
