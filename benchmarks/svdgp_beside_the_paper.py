@@ -129,7 +129,7 @@ def believed(model: StreamModel, rows: Split) -> tuple[Belief, torch.Tensor]:
         size = len(inner.root) if inner.covariance is None else min(len(inner.root), inner.explicit + inner.covariance)
         kl = gaussian_kl(inner.coefficients[:size, 0], inner.root[:size, :size])
         kl = kl + 0.5 * inner.coefficients[size:].square().sum()
-        return Belief(inner.mean(phi)[:, 0], inner.variance(phi), float(inner.residual), float(kl)), truth
+        return Belief(inner.mean(phi)[:, 0], inner.variance(phi)[:, 0], float(inner.residual), float(kl)), truth
     assert isinstance(posterior, GradientPosterior)
     hyper, look = posterior.hyper, posterior.look(z)
     every = torch.arange(posterior.posterior.alpha.size)

@@ -36,8 +36,8 @@ RIDGE = 1e-4
 """In G, of its mean diagonal."""
 WAITING = 64
 """Sums that wait, at most; then two neighbours are added up, as of the later time."""
-BEGUN = -(2**63)
-"""Time that sums have which all series may use."""
+BEGUN = 1 - 2**63
+"""Time that sums have which all series may use: before all others, and what a checkpoint may hold."""
 
 
 class PendingSums(NamedTuple):
