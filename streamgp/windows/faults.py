@@ -300,6 +300,8 @@ class Faults:
             pairs = state["pairs"] + np.append(0, np.cumsum(counted))
             equal = state["equal"] + np.append(0, np.cumsum(counted & ~breaks))
             longest, dead = state["longest"], bool(state["dead"])
+            if breaks[0] and counted[0] and not dead:  # a run ended with the rows before these
+                longest = max(longest, state["run"])
             begins = np.union1d(np.flatnonzero(breaks), [0])
             for at, begin in enumerate(begins.tolist()):
                 end = int(begins[at + 1]) if at + 1 < len(begins) else stop - start

@@ -148,6 +148,13 @@ def test_however_a_stream_is_cut_it_is_the_same(data: Any, seed: int) -> None:
         np.testing.assert_array_equal(own, other.state(2)[0][part])
 
 
+def test_a_run_that_ends_with_a_batch_counts_as_one_before() -> None:
+    values = noise(400)[:, None]
+    values[300, 0], values[301:330, 0] = values[299, 0], values[330, 0]
+    _, faults, _ = found(values, np.zeros(400, np.int64), [301])
+    assert "more than 2 before" in faults.said[0]
+
+
 @pytest.mark.parametrize("size", [7, 50, 1000])
 def test_what_is_found_is_said_in_the_order_of_rows(size: int) -> None:
     """A second series' column dies first, and the first column's sentinel comes again last."""
