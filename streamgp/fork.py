@@ -24,9 +24,9 @@ _IMMUTABLE = ("pyarrow.", "polars.", "zoneinfo", "datetime", "pydantic", "re", "
 def fork(thing: Thing) -> Thing:
     """A copy that changes without the original, as of `copy.deepcopy`, which takes several times as long.
 
-    Both share what is never changed in place: tuples and the tensors and arrays in them, frozen dataclasses, Arrow, and
-    the buffers of modules with `replaces` (which set attributes anew instead). A class with a `__deepcopy__` of its own
-    is copied by that.
+    Both share what is never changed in place: tuples with their tensors and arrays, frozen dataclasses, Arrow data, and
+    the buffers of modules that have `replaces = True`. Such a module assigns new tensors to its attributes and never
+    writes into the old ones. A class that defines `__deepcopy__` is copied by that method.
 
     Example:
         >>> module = nn.Linear(2, 1)
