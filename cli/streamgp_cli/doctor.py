@@ -28,6 +28,9 @@ def doctor(given: Given[DoctorConfig], json: AsJson = False) -> None:
       streamgp doctor --source meter.csv --table demand
       streamgp doctor --source 'redis://localhost/0?stream=meters&group=site'
     """
+    from streamgp_cli._lean import leave_pandas_out
+
+    leave_pandas_out()
     from streamgp_cli._output import only_our_output, print_json, print_table
     from streamgp_pipelines.doctor import doctor as run
 

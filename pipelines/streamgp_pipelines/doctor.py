@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 import streamgp
 from streamgp.errors import StateError, StreamgpError, UsageError
-from streamgp_data import checkpoint
 from streamgp_data.compaction import Compaction, due, leftovers, remove
 from streamgp_data.delta import filesystem, spans
 from streamgp_data.instants import ELAPSED
@@ -27,13 +26,11 @@ from streamgp_data.reading.files import FileSource, open_source
 from streamgp_data.remote import shown
 from streamgp_data.table import Table
 from streamgp_pipelines.config import DoctorConfig
-from streamgp_pipelines.forecasting.forecast import learner_of
 from streamgp_pipelines.health import others
-from streamgp_pipelines.learning.checkpointing import held, passed_over
-from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
-from streamgp_pipelines.learning.session import check_table
-from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.moments import Moments
+
+if TYPE_CHECKING:
+    from streamgp_data.checkpoint import Saved
 
 SMALL_DISK = 1 << 30
 """Free bytes below which a disk is nearly full."""
@@ -225,6 +222,11 @@ def _disk(directory: Path) -> Finding:
 
 
 def _checkpoint(directory: Path, mend: bool) -> list[Finding]:
+    from streamgp_pipelines.forecasting.forecast import learner_of  # these import torch, which a table does not need
+    from streamgp_pipelines.learning.checkpointing import passed_over
+    from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
+    from streamgp_pipelines.learning.tail import Tail
+
     of = shown(directory)
     try:
         saved = read_checkpoint(directory)
@@ -258,8 +260,11 @@ def _try(of: str, what: str, fine: str, call: Callable[[], object]) -> Finding:
     return Finding(of, what, "ok", fine)
 
 
-def _its_table(of: str, saved: checkpoint.Saved) -> Finding:
+def _its_table(of: str, saved: Saved) -> Finding:
     """Whether the table of a checkpoint is there, and how far it has got."""
+    from streamgp_pipelines.learning.session import check_table
+    from streamgp_pipelines.learning.tail import Tail
+
     about: dict[str, Any] = saved.manifest
     path = about["table"]["path"]
     if path == "memory":
@@ -277,6 +282,9 @@ def _its_table(of: str, saved: checkpoint.Saved) -> Finding:
 
 def _half_written(directory: Path, mend: bool) -> list[Finding]:
     """What a killed training left; a running one may still be writing it."""
+    from streamgp_data import checkpoint
+    from streamgp_pipelines.learning.checkpointing import held
+
     of = shown(directory)
     try:
         with held(directory):

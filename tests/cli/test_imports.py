@@ -52,6 +52,10 @@ def test_a_wrong_path_is_refused_at_once(line: str, environment: dict[str, str])
     assert imported(environment, *line.split(), code=4, says=WRONG[line]) == set()
 
 
+def test_a_table_is_looked_at_without_torch(environment: dict[str, str]) -> None:
+    assert not HEAVY & imported(environment, "doctor", "--table", "nowhere", code=4)
+
+
 def test_a_wrong_file_is_refused_at_once(environment: dict[str, str]) -> None:
     words = ("ingest", "nowhere.csv", "--table", "t")
     assert imported(environment, *words, code=3, says="nowhere.csv: there is no such file") == set()
