@@ -55,9 +55,6 @@ FORMATS = (
     "%m/%d/%Y",
     "%m/%d/%Y %I:%M:%S %p",
     "%m/%d/%Y %I:%M %p",
-    "%Y/%m/%d %H:%M:%S",
-    "%Y/%m/%d %H:%M",
-    "%Y/%m/%d",
     "%Y%m%d %H:%M:%S",
     "%Y%m%d%H%M",
     "%d-%m-%Y %H:%M:%S",
@@ -79,6 +76,7 @@ _SHAPE = (
     r"([ ]?([Zz]|[+-][0-9]{2}(:?[0-9]{2})?))?$"
 )
 """chrono alone would take signs, spaces within, and years of fewer digits."""
+_YEAR_FIRST = r"^(\d{4})(?:/(\d{1,2})/(\d{1,2})|\.(\d{1,2})\.(\d{1,2}))(\D|$)"
 _ISO = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d")
 
 
@@ -184,7 +182,7 @@ def _up(micros: pl.Series, up: pl.Series) -> pl.Series:
 
 def _iso(text: pl.Series, offset: bool) -> pl.Series:
     """ISO 8601 cell by cell, to the nearest microsecond."""
-    plain = text.str.replace(r"^([0-9-]+)[Tt]", "${1} ").str.replace(",", ".", literal=True)
+    plain = dashed(text).str.replace(r"^([0-9-]+)[Tt]", "${1} ").str.replace(",", ".", literal=True)
     plain = plain.set(~plain.str.contains(_SHAPE), None)
     up = plain.str.contains(r"\.\d{6}[5-9]").fill_null(False)  # the parser cuts
     if not offset:
@@ -198,6 +196,16 @@ def _iso(text: pl.Series, offset: bool) -> pl.Series:
     west = mark.str.starts_with("-").fill_null(False)
     east = minutes.zip_with(~west, -minutes)
     return (local.dt.epoch("us") - east * 60_000_000).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+
+
+def dashed(text: pl.Series) -> pl.Series:
+    """Dates that begin with a year of four digits, which can be read in one way, as ISO 8601 has them.
+
+    Example:
+        >>> dashed(pl.Series(["2012/01/31 23:45", "2012.1.31", "31.01.2012", "2012/01"])).to_list()
+        ['2012-01-31 23:45', '2012-1-31', '31.01.2012', '2012/01']
+    """
+    return text.str.replace(_YEAR_FIRST, "${1}-${2}${4}-${3}${5}${6}")
 
 
 def _coalesce(text: pl.Series) -> pl.Series:
@@ -332,7 +340,7 @@ def period_days(cells: pa.Array[Any]) -> tuple[pl.Series, pl.Series, Bools]:
     """(N,) the days of "2024-01-31 period 48" as naive midnights, the numbers of the periods, from 1, and where a cell
     says something else."""
     text = _texts(cells)
-    parts = text.str.extract_groups(r"^(?<day>\d{4}-\d{1,2}-\d{1,2}) period (?<k>\d{1,4})$").struct.unnest()
+    parts = dashed(text).str.extract_groups(r"^(?<day>\d{4}-\d{1,2}-\d{1,2}) period (?<k>\d{1,4})$").struct.unnest()
     days = parts["day"].str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us"))
     numbers = parts["k"].cast(pl.Int64, strict=False)
     return days, numbers, (text.is_not_null() & (days.is_null() | numbers.is_null())).to_numpy()

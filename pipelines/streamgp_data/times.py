@@ -14,6 +14,7 @@ The rule for a local clock with daylight saving time, where a zone is given for 
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -76,6 +77,8 @@ Kind: TypeAlias = Literal[
     "step",
 ]
 
+TEXTS: tuple[Kind, ...] = ("iso", "iso-offset", "format", "period")
+"""Of times that are text, and no numbers."""
 COUNTED = "if it counts from a start, say in what with --time-format elapsed-s, elapsed-ms, elapsed-us or elapsed-ns"
 
 _ELAPSED_NAME = re.compile(
@@ -143,11 +146,13 @@ def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone
         if own is not None:
             offset_of(own)
         return Clock("timestamp", zone=zone or own, localise=zone is not None and own is None)
-    reads = [(clock, TimeReader(clock).read(whole)) for clock in _candidates(whole, given, zone, where)]
-    for clock, read in reads:
+    reads = list[tuple[Clock, Times]]()
+    for clock in _candidates(whole, given, zone, where):
+        read = TimeReader(clock).read(whole)
         wrong = int((read.bad | read.beyond).sum())
         if wrong < len(whole) - read.values.null_count + int(read.skipped.sum()) or not wrong:
             return clock
+        reads.append((clock, read))
     said = whole.filter(pa.array(reads[0][1].bad)) if reads[0][1].bad.any() else whole.drop_null()
     first = str(said[0].as_py())
     counts = {clock.kind: len(whole) - read.values.null_count for clock, read in reads}
@@ -308,6 +313,10 @@ class TimeReader:
         self.clock = clock
         self._zone = LocalClock(clock.zone) if clock.localise and clock.zone else None
         self._numbered = WallPeriods(periods_of(clock.format) or 1)
+
+    def copy(self) -> TimeReader:
+        """One that has read the same, and reads on by itself."""
+        return deepcopy(self) if self.remembers else self
 
     @property
     def remembers(self) -> bool:

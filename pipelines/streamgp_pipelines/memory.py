@@ -24,7 +24,7 @@ from streamgp_data.reading.columnar import Columnar, own_units, plain, storable
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.paired import pair_in
 from streamgp_data.table import SEQ, Table, TableMeta
-from streamgp_data.times import Clock, TimeReader
+from streamgp_data.times import TEXTS, Clock, TimeReader
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.chunk import Sieve
 from streamgp_pipelines.ingestion.ingest import ingest
@@ -292,6 +292,7 @@ class FrameReader:
             self.meta = replace(self.meta, local=True)  # a frame's zone is the clock of later frames without one
         self.notes = readings(source, found, time is not None) if time_format is None else []
         self._times = dict[Clock, TimeReader]()
+        self._settled: Clock | None = None
         self._rows = 0
         self.rows = self.read(rows)
         self.table = TableInMemory(self.rows, self.meta)
@@ -329,19 +330,28 @@ class FrameReader:
             SchemaError: a column is missing, or of another kind.
             DataError: a cell cannot be read; the row is named, counted from 1 over all frames.
         """
+        if self._settled is not None:
+            try:
+                return self._read(rows, self._settled)
+            except DataError:  # the times may be written otherwise from here on
+                pass
+        return self._read(rows, None)
+
+    def _read(self, rows: pa.Table, known: Clock | None) -> pa.Table:
+        """`read`, with text of times read as `known`. Nothing changes where it raises an error."""
         pair = pair_in(self.meta.time or "", rows.column_names) or ()
         kept = [name for name in rows.column_names if name in self.schema.names or name in pair]
         table = TableInMemory(self.schema.empty_table(), self.meta) if self._rows else None
         source, config = paired(FrameSource(rows.select(kept)), self.config, table)
-        found = plan(source, config, table)
-        clock = None  # a frame without offsets shows the clock of the stream's zone, also where others have them
+        found = plan(source, config, table, known=known)
+        times_of = None  # a frame without offsets shows the clock of the stream's zone, also where others have them
         if found.clock is not None:
-            clock = self._times.setdefault(found.clock, TimeReader(found.clock))
+            times_of = self._times.get(found.clock, TimeReader(found.clock)).copy()
         sieve, parts, series = Sieve(self.schema, self.meta.time, self.meta.series, NAME), [], None
         for chunk in source.read({}):
             if self.meta.series is not None:
                 series = chunk.rows.column(self.meta.series)
-            times = None if clock is None else clock.read(chunk.rows.column(self.meta.time or ""), series)
+            times = None if times_of is None else times_of.read(chunk.rows.column(self.meta.time or ""), series)
             part = sieve.prepare(chunk.rows, times, Position.of(chunk.after), found.units)
             if part.faults:
                 row, (reason, column, detail) = min(part.faults.items())
@@ -350,6 +360,9 @@ class FrameReader:
                     hint=f"{len(part.faults)} rows cannot be read: correct them or leave them out; nothing was learned",
                 )
             parts.append(part.table)
+        if times_of is not None:
+            self._times[times_of.clock] = times_of
+        self._settled = found.clock if self._rows and found.clock and found.clock.kind in TEXTS else None
         self._rows += rows.num_rows
         return pa.concat_tables(parts) if parts else self.schema.empty_table()
 

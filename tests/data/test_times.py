@@ -39,6 +39,9 @@ WRITTEN: list[tuple[Any, str | None, str, datetime]] = [
     ("2024-02-03T04:05:06", None, "iso", MOMENT),
     ("2024-02-03 04:05", None, "iso", MOMENT.replace(second=0)),
     ("2024-02-03", None, "iso", MOMENT.replace(hour=0, minute=0, second=0)),
+    ("2024/02/03 04:05:06", None, "iso", MOMENT),
+    ("2024/2/3T04:05:06Z", None, "iso-offset", MOMENT),
+    ("2024.02.03 04:05", None, "iso", MOMENT.replace(second=0)),
     ("2024-02-03 04:05:06.25", None, "iso", MOMENT.replace(microsecond=250_000)),
     ("2024-02-03 04:05:06,25", None, "iso", MOMENT.replace(microsecond=250_000)),
     ("2024-02-03T04:05:06.123456000", None, "iso", MOMENT.replace(microsecond=123_456)),
@@ -86,7 +89,7 @@ def test_ways_of_writing(cell: Any, given_format: str | None, kind: str, moment:
 @pytest.mark.parametrize(
     "cell",
     ["2024-02-30", "2024-02-03 25:00", "soon", "20240203", "+01:00", "+024-02-03",
-     "024-02-03", "24-02-03"],
+     "024-02-03", "24-02-03", "24/02/03", "2024/02.03", "2024/02/031"],
 )  # fmt: skip
 def test_what_is_no_time_is_bad_and_nothing_is_missing(cell: str) -> None:
     _, times = read(["2024-02-03", "2024-02-04", "2024-02-05", cell, "", None, "NaT"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from datetime import timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from polars.testing import assert_frame_equal
 import streamgp
 from streamgp.errors import DataError, SchemaError, StateError, UsageError
 from streamgp.recalled import RecalledByName
+from streamgp_data.times import decide
 from streamgp_pipelines import load as load_checkpoint
+from streamgp_pipelines.ingestion import plan as plans
 from streamgp_pipelines.reporting.fans import forecast_page
 from streamgp_pipelines.reporting.page import Fan
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, scores_of, tensors_of
@@ -155,6 +157,37 @@ def test_times_without_an_offset_show_the_clock_of_the_stream() -> None:
     wanted = forecaster().learn(data.head(300))
     assert found.scores == wanted.scores
     assert found.forecast(future=future_of(naive, 300)).equals(wanted.forecast(future=future_of(data, 300)))
+
+
+def test_the_way_text_of_times_is_written_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame that is written otherwise settles it again; one that cannot be read changes nothing."""
+    settled = list[str]()
+    monkeypatch.setattr(plans, "decide", lambda *given: (settled.append(given[-1]), decide(*given))[1])
+    data = frame_of(230, zone=None)
+    learned = forecaster(time="t")
+    for start in range(0, 200, 20):
+        learned.learn(data[start : start + 20].with_columns(pl.col("t").dt.strftime("%Y-%m-%d %H:%M")))
+    assert len(settled) == 3  # twice of the first frame, and of the next, whose zone is known
+    with pytest.raises(DataError, match="soon"):
+        learned.learn_one({"t": "soon", "y": 1.0, "k": 1.0})
+    for row in data[200:210].iter_rows(named=True):
+        learned.learn_one(row | {"t": f"{row['t']:%Y%m%dT%H%M%S}"})
+    assert len(settled) == 5  # also of the word that is no time
+    learned.learn(data[210:])
+    assert learned.rows == 230 and learned.scores == forecaster().learn(data).scores
+
+
+def test_a_frame_that_is_refused_leaves_the_clock_of_the_next() -> None:
+    """Its local times of an hour that comes twice were not read."""
+    begin = datetime(2024, 10, 20)
+    times = [f"{begin + timedelta(minutes=30 * at):%Y-%m-%d %H:%M}" for at in range(342)]  # up to 2:30 of the first run
+    learned = forecaster(every="30m", known=(), timezone="Europe/Berlin").learn(
+        {"ds": times[:-2], "y": [1.0, 2.0] * 170}
+    )
+    with pytest.raises(DataError):
+        learned.learn({"ds": [*times[-2:], "soon"], "y": [1.0, 2.0, 3.0]})
+    learned.learn({"ds": times[-2:], "y": [1.0, 2.0]})
+    assert learned.forecast()["cutoff"][0].astimezone(UTC) == datetime(2024, 10, 27, 0, 30, tzinfo=UTC)
 
 
 def test_decimals_are_numbers() -> None:

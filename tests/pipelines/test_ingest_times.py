@@ -171,6 +171,16 @@ def test_24_00_is_the_midnight_that_ends_a_day(first: str, form: str | None, zon
     assert quarantine(tmp_path / "t")["line"].to_list() == [4]
 
 
+@pytest.mark.parametrize("every", ["1mo", "3 months", "MS", "QS-OCT", "1y"])
+def test_a_month_is_no_interval_and_needs_none(every: str, tmp_path: Path) -> None:
+    lines = "".join(f"{2000 + at // 12}/{at % 12 + 1}/1,{at}\n" for at in range(60))
+    path = write(tmp_path / "a.csv", f"ds,y\n{lines}")
+    with pytest.raises(UsageError) as refused:
+        take(tmp_path / "t", path, every=every)
+    assert refused.value.hint is not None and names(refused.value.hint, "--every out")
+    assert take(tmp_path / "t", path)["added"] == 60
+
+
 def test_a_row_of_units_hides_no_format(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "Zeit;kW\n[lokal];[kW]\n31.12.2024 23:45;1,5\n31.12.2024 24:00;2,5\n")
     with pytest.raises(UsageError) as refused:

@@ -47,6 +47,7 @@ def halves(start: datetime, days: int) -> pl.DataFrame:
         ("%Y-%m-%d", "%H:%M", None),
         ("%Y%m%d", "%H:%M:%S", None),
         ("%Y-%m-%d 00:00:00", "%H:%M", None),
+        ("%Y/%m/%d", "%H:%M", None),
         ("%d/%m/%Y", "%H:%M", "%d/%m/%Y %H:%M"),
         ("%m/%d/%Y", "%I:%M %p", "%m/%d/%Y %I:%M %p"),
     ],
@@ -66,12 +67,12 @@ def test_a_date_and_a_time_are_one(day: str, clock: str, form: str | None, tmp_p
 
 
 def test_the_message_gives_the_command(tmp_path: Path) -> None:
-    for form in ("%d.%m.%Y", "%Y-%m-%d"):
+    for form in ("%d.%m.%Y", "%Y-%m-%d", "%Y/%m/%d"):
         cells = "".join(f"{at:{form}};{at:%H:%M};1\n" for at in wall())
         path = write(tmp_path / "a.csv", f"Date;Time;y\n{cells}")
         with pytest.raises(UsageError) as refused:
             take(tmp_path / "t", path)
-        extra = "" if form == "%Y-%m-%d" else " --time-format '%d.%m.%Y %H:%M'"
+        extra = "" if form[1] == "Y" else " --time-format '%d.%m.%Y %H:%M'"
         assert refused.value.hint is not None and f"--time 'Date,Time'{extra}" in refused.value.hint
     cells = "".join(f"{at:%Y-%m-%d};{at.hour * 2 + at.minute // 30 + 1};1\n" for at in wall())
     path = write(tmp_path / "b.csv", f"Date;Settlement Period;y\n{cells}")
@@ -187,6 +188,44 @@ def test_hours_that_end_are_found_by_any_name_and_read_as_the_clock_has_them(
         assert take(table, path, **given)["quarantined"] == {}
         assert take(table, write(path, f"Date,{name},Load\n{''.join(lines)}"), **given)["quarantined"] == {}
         assert rows(table)[f"Date,{name}"].to_list() == instants
+
+
+@pytest.mark.parametrize("minutes", [60, 30])
+@pytest.mark.parametrize("month", [3, 11])
+@pytest.mark.parametrize("mark", ["", "*", "X"])
+@pytest.mark.parametrize("form", [None, "%m/%d/%Y"])
+def test_ends_of_periods_are_read_as_their_numbers(
+    minutes: int, month: int, mark: str, form: str | None, tmp_path: Path
+) -> None:
+    """01:00 to 24:00, and 02:00* where the clock shows it again; the interval is that of the rows."""
+    zone = ZoneInfo("America/New_York")
+    begin = datetime(2024, month, 1, 5 if month == 3 else 4, tzinfo=UTC)
+    hours = 23 + 13 * 24 if month == 3 else 25 + 13 * 24
+    instants = [begin + timedelta(minutes=minutes * at) for at in range(hours * 60 // minutes)]
+    lines = []
+    for at, instant in enumerate(instants):
+        local = instant.astimezone(zone)
+        end = (local.hour * 60 + local.minute) // minutes * minutes + minutes
+        cell = f"{end // 60:02d}:{end % 60:02d}{mark if local.fold else ''}"
+        lines.append(f"{local:{form or '%Y/%m/%d'}},{cell},{at}\n")
+    path = write(tmp_path / "a.csv", f"Date,Hour Ending,Load\n{''.join(lines)}")
+    with pytest.raises(UsageError) as refused:
+        take(tmp_path / "t", path)
+    assert refused.value.hint is not None
+    assert ("--time-format '%m/%d/%Y'" if form else "--time 'Date,Hour Ending';") in refused.value.hint
+    given: dict[str, Any] = {"time": "Date,Hour Ending", "time_format": form, "timezone": "America/New_York"}
+    assert take(tmp_path / "t", path, **given)["quarantined"] == {}
+    assert rows(tmp_path / "t")["Date,Hour Ending"].to_list() == instants
+    assert Table.open(tmp_path / "t").meta.every_ns == minutes * 60 * 10**9
+
+
+def test_a_mark_behind_the_first_rows_of_a_file_is_read(tmp_path: Path) -> None:
+    zone, begin = ZoneInfo("America/New_York"), datetime(2024, 9, 1, 4, tzinfo=UTC)
+    local = [(begin + timedelta(hours=at)).astimezone(zone) for at in range(1 + 91 * 24)]
+    lines = [f"{t:%Y-%m-%d},{t.hour + 1:02d}{'*' * t.fold},{at}\n" for at, t in enumerate(local)]
+    path = write(tmp_path / "a.csv", f"Date,HE,Load\n{''.join(lines)}")
+    assert take(tmp_path / "t", path, time="Date,HE", timezone="America/New_York")["quarantined"] == {}
+    assert rows(tmp_path / "t")["Date,HE"].to_list() == [one.astimezone(UTC) for one in local]
 
 
 def test_a_panel_of_days_is_told_how_to_name_its_series(tmp_path: Path) -> None:

@@ -1,10 +1,16 @@
-"""Two columns as one of times: a date beside a time of day, or beside the number of a period of that day."""
+"""Two columns as one of times: a date beside a time of day, or beside the number of a period of that day.
+
+A column that is called after the end of hours, such as HourEnding, numbers them also where it has times: 01:00 is the
+first of the day, 24:00 the last. A mark of the second of two hours, as in 02* or 02X, says what their order says too.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +24,9 @@ from streamgp_data.reading.wrapped import Wrapped
 USUAL = (24, 48, 96, 144, 288)
 """Periods of a day that are found without an interval."""
 _DAY = 86_400 * 10**9  # nanoseconds
+_MINUTE = 60 * 10**9
+_ENDING = re.compile(r"(hour|hr|interval|period|stunde)[ _]?end|^he$", re.IGNORECASE)
+_MARKED = r"^(\d{1,2}(?::\d{2})?) ?[*xX]$"
 _MIDNIGHT = r"[ T]00:00(:00(\.0+)?)?$"
 
 
@@ -65,7 +74,7 @@ class Paired(Wrapped):
         self.names = [self.name if name == date else name for name in inner.names if name != clock]
         sample, where = inner.sample, f"{inner.uri}, column {clock!r}"
         dates, clocks = (_whole(sample.column(name)) for name in (date, clock))
-        self.periods, self.first = _periods(_days(dates, form), clocks, every, zone, where)
+        self.periods, self.first = _periods(_days(dates, form), clocks, every, zone, clock, where)
         self.sample = self._joined(sample)
         kinds = {name: inner.schema.field(name).type for name in self.names if name != self.name}
         self._typed(kinds)
@@ -81,6 +90,8 @@ class Paired(Wrapped):
         own = self.inner.sample.schema
         kinds = {name: schema.field(name).type for name in self.names if name != self.name}
         raw = {name: own.field(name).type for name in self._parts}
+        if self.periods is not None and hasattr(self.inner, "dialect"):  # a mark may be behind the sample
+            raw[self._parts[1]] = pa.string()
         self.inner.expect(pa.schema([pa.field(name, (raw | kinds)[name]) for name in self.inner.names]))
         self._typed(kinds)
 
@@ -121,7 +132,8 @@ def joined(
     if periods is None:
         clock = _clock(clocks)
         return (text + " " + clock).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
-    numbers = _numbers(clocks)
+    numbers = _unmarked(clocks)
+    numbers = (_minutes(numbers) * periods / 1440).cast(pl.String).str.strip_suffix(".0").fill_null(numbers)
     if first == 1:
         clock = "period " + numbers
     else:
@@ -162,22 +174,50 @@ def _numbers(cells: pa.Array[Any]) -> pl.Series:
     return values.set(values.is_in(list(MISSING)), None).str.replace(r"^(\d+)\.0+$", "${1}")
 
 
+def _unmarked(clocks: pa.Array[Any]) -> pl.Series:
+    """Numbers of periods or times of a day as text, without the mark of those that come twice."""
+    return _numbers(clocks).str.replace(_MARKED, "${1}")
+
+
+def _minutes(text: pl.Series) -> pl.Series:
+    """Minutes since midnight of times of a day; null for other cells."""
+    parts = text.str.extract_groups(r"^(?<h>\d{1,2}):(?<m>\d{2})(?::00)?$").struct.unnest()
+    return parts["h"].cast(pl.Int64) * 60 + parts["m"].cast(pl.Int64)
+
+
+def ends(name: str, text: pl.Series) -> int | None:
+    """How long periods are, ns, where a column of this name and these texts has the times at which they end.
+
+    Example:
+        >>> [ends(name, pl.Series(["01:00", "24:00"])) for name in ("HourEnding", "Time")]
+        [3600000000000, None]
+        >>> ends("Interval End", pl.Series(["00:30", "24:00"])), ends("HE", pl.Series(["00:00", "23:00"]))
+        (1800000000000, None)
+    """
+    minutes = _minutes(text).drop_nulls()
+    if _ENDING.search(name) is None or 2 * len(minutes) <= text.count() or bool((minutes == 0).any()):
+        return None
+    return int(np.gcd.reduce([60, *minutes.to_list()])) * _MINUTE
+
+
 def _clock(clocks: pa.Array[Any]) -> pl.Series:
     """Times of a day as text; workbooks have them on the last day of 1899."""
     if pa.types.is_timestamp(clocks.type):
         clocks = clocks.cast(pa.timestamp("s"), safe=False).cast(pa.time32("s")).cast(pa.string())
     elif pa.types.is_time(clocks.type):
         clocks = clocks.cast(pa.string())
-    return _numbers(clocks).str.replace(r"^1899-12-3[01][ T]", "")
+    return _unmarked(clocks).str.replace(r"^1899-12-3[01][ T]", "")
 
 
 def _periods(
-    days: pl.Series, clocks: pa.Array[Any], every: int | None, zone: str | None, where: str
+    days: pl.Series, clocks: pa.Array[Any], every: int | None, zone: str | None, name: str, where: str
 ) -> tuple[int | None, int]:
     """How many periods a day has, and the number of its first; None where the cells are times of a day."""
     if pa.types.is_temporal(clocks.type):
         return None, 1
-    text = _numbers(clocks)
+    text = _unmarked(clocks)
+    if (step := ends(name, text)) is not None:
+        return _count([], every or step, where), 1
     whole = text.str.contains(r"^\d{1,4}$").fill_null(False)
     if 2 * int(whole.sum()) <= text.count():
         if 2 * len(numbers_in(text.to_arrow(compat_level=pl.CompatLevel.oldest()))) > text.count():
@@ -202,7 +242,7 @@ def _periods(
 def _count(most: list[int], every: int | None, where: str) -> int:
     """Periods of a day, by the interval, or by the largest number of each day."""
     if every is not None:
-        if _DAY % every or every % (60 * 10**9):
+        if _DAY % every or every % _MINUTE:
             raise UsageError(f"{where}: a day has no whole number of periods of this interval", hint=_HOW)
         return _DAY // every
     days = Counter(most)

@@ -14,7 +14,7 @@ from streamgp.windows.zones import canonical
 from streamgp_data.instants import PERIOD, compact_form, periods_of
 from streamgp_data.intervals import nanoseconds, written
 from streamgp_data.reading.files import FileSource
-from streamgp_data.reading.paired import USUAL, Paired, joined, pair_in
+from streamgp_data.reading.paired import USUAL, Paired, ends, joined, pair_in
 from streamgp_data.table import Table
 from streamgp_data.times import format_of
 
@@ -102,7 +102,8 @@ def two_columns(source: FileSource, series: str | None = None) -> Two | None:
 def _two(source: FileSource, day: str, clock: str) -> Two:
     form = format_of(source.sample.column(day))
     both = source.sample.column(clock)
-    if form is not None and of_day(both):
+    text = pl.Series(pl.from_arrow(both.combine_chunks())).cast(pl.String)
+    if form is not None and of_day(both) and ends(clock, text) is None:
         made = joined(source.sample.column(day).combine_chunks(), both.combine_chunks(), None, 1, None)
         form = None if compact_form(source.sample.column(day).combine_chunks())[0] else format_of(made) or form
     options = f"--time '{day},{clock}'" + (f" --time-format '{form}'" if form is not None else "")
@@ -116,14 +117,15 @@ def of_day(cells: pa.ChunkedArray[Any]) -> bool:
         return True
     if pa.types.is_timestamp(cells.type):
         return cells.type.tz is None and pc.unique(pc.year(cells)).drop_null().to_pylist() == [1899]
-    pattern = r"^\s*((1899-12-3[01][ T])?\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm])?)?\s*$"
+    pattern = r"^\s*((1899-12-3[01][ T])?\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm]| ?[*xX])?)?\s*$"
     return pa.types.is_string(cells.type) and _all_but_units(cells, pattern) and len(pc.unique(cells)) > 1
 
 
 def _days(cells: pa.ChunkedArray[Any]) -> bool:
     """Whether the cells of a column, below a row of units perhaps, are days: dates of a format, or others of which some
     come again."""
-    whole = r"^\s*(\d{4}-?\d{2}-?\d{2}([ T]00:00(:00(\.0+)?)?)?)?\s*$"
+    date = r"\d{4}(-?\d{2}-?\d{2}|/\d{1,2}/\d{1,2}|\.\d{1,2}\.\d{1,2})"
+    whole = rf"^\s*({date}([ T]00:00(:00(\.0+)?)?)?)?\s*$"
     if pa.types.is_string(cells.type) and not _all_but_units(cells, whole):
         form = format_of(cells)
         return form is not None and not any(mark in form for mark in ("%H", "%I"))
@@ -139,7 +141,7 @@ def _days(cells: pa.ChunkedArray[Any]) -> bool:
 def _small(cells: pa.ChunkedArray[Any]) -> bool:
     """Whether cells are whole numbers of a day."""
     text = pl.Series(pl.from_arrow(cells.combine_chunks())).cast(pl.String).drop_nulls()
-    return bool(len(text)) and bool(text.str.contains(r"^\s*\d{1,4}(\.0+)?\s*$").all())
+    return bool(len(text)) and bool(text.str.contains(r"^\s*\d{1,4}(\.0+)? ?[*xX]?\s*$").all())
 
 
 def _counts(days: pa.ChunkedArray[Any], numbers: pa.ChunkedArray[Any]) -> bool:

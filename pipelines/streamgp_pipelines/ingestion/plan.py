@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 ROW = "row"
 TARGET = "y"
 """The column that is the target where none is named."""
+_BY_CALENDAR = re.compile(r"\s*\d*\s*(mo|mons?|months?|q|quarters?|y|yrs?|years?|[MQYA][SE]?(-[A-Z]{3})?)\s*")
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,11 @@ class Plan:
     empty: tuple[str, ...] = ()
 
 
-def plan(source: FileSource, config: IngestConfig, table: Table | None, fill: bool = False) -> Plan:
+def plan(
+    source: FileSource, config: IngestConfig, table: Table | None, fill: bool = False, known: Clock | None = None
+) -> Plan:
     """Decide, or check against the table. With `fill` the source may lack columns of it, if it has no others in their
-    place.
+    place. `known` is how text of times was read before.
 
     Raises:
         SchemaError: columns or types do not fit the table, or a named column is missing.
@@ -83,7 +87,10 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None, fill: bo
     if meta.time is not None:
         where = f"{source.uri}, column {meta.time!r}"
         cells = source.sample.column(meta.time)
-        clock = _clock(cells, _form(config.time_format, meta, cells), zone, meta, where)
+        if known is not None and pa.types.is_string(cells.type):
+            clock = known
+        else:
+            clock = _clock(cells, _form(config.time_format, meta, cells), zone, meta, where)
         if table is None:
             meta = _with_clock(meta, clock, whole_numbers(cells.combine_chunks()))
         elif meta.time_format is not None and (meta.time_format in ELAPSED) != (clock.kind in ELAPSED):
@@ -229,7 +236,10 @@ def interval(text: str, flag: str = "--every") -> int:
     """
     found = nanoseconds(text)
     if found is None:
-        raise UsageError(f"{flag} {text!r} is no interval", hint="for example 30m, 1h, 1d, 10ms")
+        hint = "for example 30m, 1h, 1d, 10ms"
+        if flag == "--every" and _BY_CALENDAR.fullmatch(text):
+            hint = "months and years vary in length: leave --every out, and rows on one day of each are steps of it"
+        raise UsageError(f"{flag} {text!r} is no interval", hint=hint)
     return found
 
 
