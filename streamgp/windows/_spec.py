@@ -23,7 +23,7 @@ class Asks(NamedTuple):
 
     age: (N, O) steps since the last known value of each target: 0 where the row asked at has one.
     doubt: (N, H, K) standard deviations of the known inputs ahead: 0 where they are known (`lost_inputs`).
-    blur: (N, T) standard deviations of the means for that doubt, which a learner finds; 0 before.
+    blur: (N, T) root mean square errors of the means for that doubt, which a learner finds; 0 before.
     stale: (N, H) whether what stands in for one of them says little of it.
     """
 

@@ -143,9 +143,6 @@ class Asking:
         """The windows as they would be if what stands in for a known input that was lost were wrong: by its standard
         deviation at every step ahead, up (sign 1) or down (-1).
 
-        A forecast's variance from an input that is not known is the square of half the difference of both forecasts
-        (Julier & Uhlmann 1997, with two sigma points an input).
-
         Args:
             asks: N questions.
             column: of the known inputs.

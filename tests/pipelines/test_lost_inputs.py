@@ -5,14 +5,20 @@ from __future__ import annotations
 import warnings
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
+from streamgp.predictives.gaussian import Gaussian
+from streamgp.tensors import Inputs
+from streamgp.windows.windows import Asks
 from streamgp_pipelines import fit_stream
 from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+from streamgp_pipelines.learning.learner import Learner
 
 ROWS, DAY = 2400, 24
 
@@ -68,10 +74,10 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[floa
     """In and on the day after each outage: share of the rows that were asked at, MAE, that without the temperature,
     that of the week before, coverage; one list an outage."""
     found: dict[str, list[list[float]]] = {"in": [], "after": []}
-    for seed in range(2):
+    for seed in range(4):
         place, frame = tmp_path_factory.mktemp("lost"), stream(seed)
         generator = np.random.default_rng(seed)
-        lengths = generator.permutation([1, 7, 48, 240]) if seed else generator.permutation([1, 30, 120, 168])
+        lengths = generator.permutation([1, 7, 48, 240]) if seed % 2 else generator.permutation([1, 30, 120, 168])
         spans = [(900 + 370 * at + int(generator.integers(0, 48)), int(own)) for at, own in enumerate(lengths)]
         run = ran(lost(frame, spans), place / "lost", known="warm")
         without = ran(frame.drop("warm"), place / "without").select("ds", "cutoff", without="mean")
@@ -95,7 +101,24 @@ def test_forecasts_are_no_worse_than_without_the_input_or_a_week_ago(judged: dic
     made, error, without, naive, covered = np.mean(judged[part], 0)
     assert made == 1.0
     assert error <= 1.05 * min(without, naive)
-    assert part == "after" or 0.9 <= covered <= 0.98  # 0.920 here, 0.909 over the 16 outages of four more seeds
+    assert part == "after" or 0.93 <= covered <= 0.98  # 0.949 here, 0.956 over the 24 outages of six more seeds
+
+
+def test_doubt_counts_where_the_forecast_turns_too() -> None:
+    nil, none = torch.zeros(1, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.float64)
+    doubt, future = torch.tensor([[[2.0], [0.0]]], dtype=torch.float64), torch.zeros(1, 2, 1, dtype=torch.float64)
+    asks = Asks(
+        nil, nil, nil, nil, nil[:, None], nil[:, None], doubt, none, none > 0, Inputs(future[:, :0], future, None)
+    )
+
+    def shifted(asks: Asks, column: int, sign: float) -> Inputs:
+        return Inputs(asks.x.past, asks.x.future + sign * asks.doubt[..., column : column + 1], None)
+
+    def load(asks: Asks) -> Gaussian:  # it heats and cools from 0 on
+        return Gaussian(asks.x.future[..., 0].abs(), none, none)
+
+    fake: Any = SimpleNamespace(model=SimpleNamespace(family=Gaussian), windows=SimpleNamespace(shifted=shifted))
+    assert Learner.blurred(fake, asks, load(asks), load).blur.tolist() == [[2.0, 0.0]]
 
 
 def test_bands_are_wider_while_it_is_lost_and_not_before(tmp_path: Path) -> None:

@@ -21,12 +21,13 @@ def as_pairs(learner: Learner, asks: Asks, calibration: Calibration) -> Due:
     """N questions as N · T rows, window by window and column by column, with any quantiles of the distribution."""
     rows, shape, wanted = len(asks.origin), learner.windows.shape, calibration.probabilities
     parameters = learner.predict(asks)  # (P, N, T)
-    asks = learner.blurred(asks, lambda few: learner.model.family.from_parameters(learner.predict(few)))
-    raw = learner.widened(asks, learner.model.family.from_parameters(parameters)).parameters()
+    own = learner.model.family.from_parameters(parameters)
+    asks = learner.blurred(asks, own, lambda few: learner.model.family.from_parameters(learner.predict(few)))
+    raw = learner.widened(asks, own).parameters()
     issued = learner.model.family.from_parameters(raw.reshape(len(raw), -1, 1))
     quantiles = torch.zeros(0, rows * shape.columns, dtype=FLOAT)
     if wanted:
-        asked = learner.questions(asks, learner.model.family.from_parameters(parameters))
+        asked = learner.questions(asks, own)
         quantiles = learner.bands.quantiles(asked, wanted).flatten(1)
     columns = torch.arange(shape.columns)
     due = Due(

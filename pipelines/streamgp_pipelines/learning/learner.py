@@ -317,7 +317,7 @@ class Learner:
         issued = self._nothing()
         if len(asks.origin):
             issued = self._issue(asks)
-            asks = self.blurred(asks, self._predict)
+            asks = self.blurred(asks, issued, self._predict)
             self.ledger.add(asks, self.widened(asks, issued))
         self._calibrate(asks, issued, answers)
         due = self.ledger.pop(answers)
@@ -410,19 +410,23 @@ class Learner:
         wider *= torch.sqrt(1.0 + asks.blur.square() / issued.variance.clamp(min=TINY))
         return issued.affine(wider, issued.mean * (1.0 - wider))
 
-    def blurred(self, asks: Asks, predict: Callable[[Asks], Predictive]) -> Asks:
-        """The questions with the standard deviations of their means for known inputs that are in doubt: half the
-        difference of the means where an input is a standard deviation more, and less, at all steps."""
+    def blurred(self, asks: Asks, issued: Predictive, predict: Callable[[Asks], Predictive]) -> Asks:
+        """The questions with what doubt of known inputs does to their means.
+
+        An input adds the mean square of how far the means `issued` move where it is a standard deviation more, and
+        less, at all steps (Julier & Uhlmann 1997, with two sigma points an input). Of a linear model that is the
+        variance; half the difference of both would be 0 where the model turns, as a load does between heating and
+        cooling.
+        """
         some = torch.nonzero((asks.doubt > 0).flatten(1).any(1))[:, 0]
         if not len(some) or self.model.family.binary:
             return asks
         few = asks.rows(some)
-        square = torch.zeros_like(few.blur)
+        mean, square = issued.mean[some], torch.zeros_like(few.blur)
         for column in range(asks.doubt.shape[2]):
             if bool((few.doubt[:, :, column] > 0).any()):
                 shifted = [few._replace(x=self.windows.shifted(few, column, sign)) for sign in (1.0, -1.0)]
-                more, less = (predict(one).mean for one in shifted)
-                square += ((more - less) / 2).square()
+                square += sum((predict(one).mean - mean).square() for one in shifted) / 2
         blur = asks.blur.clone()
         blur[some] = square.sqrt()
         return asks._replace(blur=blur)

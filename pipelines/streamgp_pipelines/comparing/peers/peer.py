@@ -112,7 +112,7 @@ class PeerLearner(Learner):
     def _predict(self, asks: Asks) -> Predictive:
         return Gaussian(self._now.mean, torch.zeros_like(self._now.mean), self._now.deviation.square())
 
-    def blurred(self, asks: Asks, predict: Callable[[Asks], Predictive]) -> Asks:
+    def blurred(self, asks: Asks, issued: Predictive, predict: Callable[[Asks], Predictive]) -> Asks:
         """A peer says itself how wide its forecasts are."""
         return asks
 
