@@ -48,6 +48,11 @@ class Inputs(NamedTuple):
         """The tensors that there are."""
         return [part for part in self if part is not None]
 
+    def flat(self) -> Tensor:
+        """(N, L·D + H·F) the windows, oldest lag first, then what is known ahead."""
+        parts = [part.flatten(1) for part in (self.past, self.future) if part.shape[1] * part.shape[2]]
+        return parts[0] if len(parts) == 1 else torch.cat([self.past.flatten(1), self.future.flatten(1)], 1)
+
     @classmethod
     def cat(cls, parts: Sequence[Inputs]) -> Inputs:
         """Windows of the same shape, one after another."""

@@ -34,7 +34,8 @@ from streamgp.model_config import ModelConfig
 from streamgp.models import linear
 from streamgp.models.linear import Linear
 from streamgp.models.linear.hinges import KNOTS
-from streamgp.online.inputs import plausible, reporting, usable_rows
+from streamgp.online.glitches import plausible
+from streamgp.online.inputs import reporting, usable_rows
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.mixed import Mixed
 from streamgp.state import Declared, Nested
@@ -127,7 +128,7 @@ class Iterated(Declared, Model):
 
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         """Learn N windows: the mix from what was issued, then both regressions."""
-        y, taken, left_out = usable_rows(x, y)
+        y, taken, (left_out,) = usable_rows(x, y)
         x, y = x.rows(taken), y[taken]
         if not len(y):
             return reporting(Step(float("nan"), 0, True, "nothing observed"), left_out)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from fnmatch import fnmatchcase
-from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,9 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT, Inputs, Shape, Step
 from streamgp.encoders import Layout
 from streamgp.errors import UsageError
-from streamgp.online.scaling import InputScaling
+from streamgp.online.glitches import bridged
+from streamgp.online.scaling import InputScaling, standardised
+from streamgp.online.stacked import Packed
 from streamgp.state import Declared, Whole
 
 LARGEST = 1e150
@@ -34,15 +35,15 @@ def usable(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
         >>> len(y), left_out
         (2, 'undone: 1 windows hold values beyond 1e+150')
     """
-    y, taken, left_out = usable_rows(x, y)
+    y, taken, (left_out,) = usable_rows(x, y)
     return x.rows(taken), y[taken], left_out
 
 
-def usable_rows(x: Inputs, y: Tensor) -> tuple[Tensor, Tensor, str]:
-    """Which windows `usable` takes.
+def usable_rows(x: Inputs, y: Tensor, packed: Packed | None = None) -> tuple[Tensor, Tensor, list[str]]:
+    """Which windows `usable` takes. packed: whose they are; by default all of one series.
 
     Returns:
-        the truths of all (N, T), NaN = not observed, which of them are taken (N,), and what is left out.
+        the truths of all (N, T), NaN = not observed, which of them are taken (N,), and what is left out of each series.
     """
     y = torch.where(y.abs() <= LARGEST, y, torch.nan)  # NaN stays
     observed = torch.isfinite(y).any(1)
@@ -51,96 +52,15 @@ def usable_rows(x: Inputs, y: Tensor) -> tuple[Tensor, Tensor, str]:
         low, high = part.aminmax() if part.numel() else (y.new_zeros(()), y.new_zeros(()))
         if not (low >= -LARGEST and high <= LARGEST):  # one is NaN, or beyond it
             within &= ~(part.abs() > LARGEST).flatten(1).any(1)  # NaN is not beyond it
-    count = int((observed & ~within).sum())
-    left_out = f"undone: {count} windows hold values beyond {LARGEST:.0e}" if count else ""
-    return y, observed & within, left_out
+    lost = observed & ~within
+    if not bool(lost.any()):
+        return y, observed, [""] * (1 if packed is None else len(packed.codes))
+    counts = (Packed.alone(x) if packed is None else packed).counted(lost)
+    return y, observed & within, [f"undone: {n} windows hold values beyond {LARGEST:.0e}" * (n > 0) for n in counts]
 
 
 JUMP = 0.05
 """Standard deviations of a column within which half of a jump at its 0 happens."""
-WILD = 1000.0
-"""Interquartile ranges from the median beyond which a value of a bounded sample is a glitch."""
-FEWEST = 20
-"""Rows that quartiles mean something of."""
-SAMPLE = 1_000_000
-"""Values of a channel at most that quartiles are estimated from."""
-
-
-def plausible(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
-    """The windows of a bounded sample that hold no glitch, before a scaling is fitted to them.
-
-    One value of 1e9 among thousands around 10 would make the standard deviation its own size, and everything else 0. A
-    truth that is a glitch counts as not observed. A window without a truth is left out, and is no glitch.
-
-    Args:
-        x: N windows.
-        y: (N, T), NaN = not observed.
-
-    Returns:
-        as `usable`.
-
-    Example:
-        >>> u = torch.arange(100.0).double().view(100, 1, 1)
-        >>> u[7] = 1e9
-        >>> x, y, left_out = plausible(Inputs(torch.zeros(100, 0, 1).double(), u), torch.ones(100, 1).double())
-        >>> len(y), left_out
-        (99, 'undone: 1 windows hold a value beyond 1000 interquartile ranges')
-    """
-    observed = torch.isfinite(y).any(1)
-    y, within = Usual.of(x, y).admits(x, y)
-    count = int((observed & ~within).sum())
-    left_out = f"undone: {count} windows hold a value beyond {WILD:.0f} interquartile ranges" if count else ""
-    return x.rows(within), y[within], left_out
-
-
-class Spread(NamedTuple):
-    """Median and spread (C,) of channels; the spread is 0 where nothing is a glitch."""
-
-    median: Tensor
-    width: Tensor
-
-    @classmethod
-    def of(cls, values: Tensor) -> Self:
-        """Of values (N, ..., C): from quartiles or, where these are equal, from the 5 % and the 95 % quantile."""
-        channels = values.shape[-1]
-        if not values.numel():
-            return cls(values.new_zeros(channels), values.new_zeros(channels))
-        most = max(SAMPLE * len(values) * channels // values.numel(), FEWEST)
-        some = torch.linspace(0, len(values) - 1, min(len(values), most), device=values.device).round().long()
-        flat = values[some].reshape(-1, channels)
-        levels = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=FLOAT, device=values.device)
-        found = torch.stack([torch.nanquantile(column, levels) for column in flat.unbind(1)], 1)  # (5, C)
-        low, first, median, third, high = found
-        return cls(median, torch.where(third > first, third - first, high - low))
-
-    def wild(self, values: Tensor) -> Tensor:
-        """Which values (N, ..., C) lie beyond `WILD` of it from the median."""
-        if not values.numel():
-            return torch.zeros_like(values, dtype=torch.bool)
-        beyond: Tensor = (values - self.median).abs() > WILD * self.width
-        return beyond & (self.width > 0)
-
-
-class Usual(NamedTuple):
-    """What values of windows are usually, by a sample of them; empty where the sample is too small to say."""
-
-    parts: tuple[Spread, ...]
-
-    @classmethod
-    def of(cls, x: Inputs, y: Tensor) -> Self:
-        """Of N windows and their truths (N, T)."""
-        return cls(tuple(map(Spread.of, (y, x.past, x.future))) if len(y) >= FEWEST else ())
-
-    def admits(self, x: Inputs, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The truths (N, T) without glitches, and which windows (N,) have one and no glitch."""
-        if not self.parts:
-            return y, torch.ones(len(y), dtype=torch.bool, device=y.device)
-        truths, *inputs = self.parts
-        y = torch.where(truths.wild(y), torch.nan, y)
-        within = torch.isfinite(y).any(1)
-        for part, spread in zip((x.past, x.future), inputs, strict=True):
-            within &= ~spread.wild(part).flatten(1).any(1)
-        return y, within
 
 
 def reporting(step: Step, left_out: str) -> Step:
@@ -197,6 +117,8 @@ class KernelInputs(Declared, nn.Module):
         past = torch.arange(channels).repeat(shape.lags)
         ahead = channels + torch.arange(len(shape.future)).repeat(shape.horizon)
         groups = torch.cat((past, ahead))
+        self.channel: Tensor  # (L·D + H·F,) of each column of a flattened window
+        self.register_buffer("channel", groups, persistent=False)
         self.scaling = InputScaling(shape)
         self.count = channels + len(shape.future)
         seen = torch.tensor([name not in hidden for name in (*shape.past[:channels], *shape.future)], dtype=torch.bool)
@@ -218,21 +140,22 @@ class KernelInputs(Declared, nn.Module):
         places = torch.isin(groups, self.turning).nonzero()[:, 0]
         self.places: Tensor
         self.register_buffer("places", places, persistent=False)
-        self.turned: Tensor
-        self.register_buffer("turned", groups[places], persistent=False)
         extra = self.count + torch.searchsorted(self.turning, groups[places])
         self.register_buffer("groups", torch.cat((groups if columns is None else groups[columns], extra)))
         self.count += len(turning)
         self.channels = channels
 
-    def _of_channels(self, past: Tensor, future: Tensor) -> Tensor:
-        """(G',) of the groups that are channels."""
-        return torch.cat((past[: self.channels], future))
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        """(G',) locations and scales of the channels."""
+        past, future = self.scaling.past, self.scaling.future
+        pairs = ((past.location, future.location), (past.scale, future.scale))
+        location, scale = (torch.cat((own[: self.channels], other)).to(self.channel.device) for own, other in pairs)
+        return location, scale
 
     @property
     def scale(self) -> Tensor:
         """(G,) what one standardised unit of each group is, in the units of the columns."""
-        own = self._of_channels(self.scaling.past.scale, self.scaling.future.scale)
+        own = torch.cat((self.scaling.past.scale[: self.channels], self.scaling.future.scale))
         return torch.cat((own, own.new_ones(len(self.turning))))
 
     def inverse(self, log_lengthscale: Tensor) -> Tensor:
@@ -242,14 +165,17 @@ class KernelInputs(Declared, nn.Module):
 
     def forward(self, x: Inputs) -> Tensor:
         """(N, W)"""
-        flat: Tensor = self.scaling.flat(x)
-        seen = flat if self.columns is None else flat[:, self.columns]
+        return self.standardised(x.flat(), *self._moments())
+
+    def standardised(self, flat: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+        """(..., N, L·D + H·F) flattened windows -> (..., N, W), by locations and scales (..., G') of the channels."""
+        at, unit = (part[..., None, self.channel] for part in (location, scale))
+        z = standardised(flat, at, unit)
+        seen = z if self.columns is None else z[..., self.columns]
         if not len(self.turning):
             return seen
-        past, future = self.scaling.past, self.scaling.future
-        zero = -self._of_channels(past.location / past.scale, future.location / future.scale)  # (G',), standardised
-        away = flat[:, self.places] - zero.to(flat)[self.turned]
-        return torch.cat((seen, (2 / math.pi) * torch.atan(away / JUMP)), 1)
+        away = z[..., self.places] + (at / unit)[..., self.places]
+        return torch.cat((seen, (2 / math.pi) * torch.atan(away / JUMP)), -1)
 
     @property
     def width(self) -> int:
@@ -266,63 +192,27 @@ class KernelInputs(Declared, nn.Module):
 
     def of_flat(self, flat: Tensor) -> Tensor:
         """(N, `width`) flattened windows in the units of the columns -> (N, W) standardised, as by `forward`."""
-        location, scale = self._of_columns()
-        whole = location.expand(len(flat), -1).clone()
-        if self.columns is None:
-            whole = flat.to(whole)
-        else:
+        location, scale = self._moments()
+        whole = flat.to(location)
+        if self.columns is not None:
+            whole = location[self.channel].repeat(len(flat), 1)
             whole[:, self.columns] = flat.to(whole)
-        z = torch.nan_to_num((whole - location) / scale)
-        seen = z if self.columns is None else z[:, self.columns]
-        if not len(self.turning):
-            return seen
-        away = (whole / scale)[:, self.places]
-        return torch.cat((seen, (2 / math.pi) * torch.atan(away / JUMP)), 1)
+        return self.standardised(whole, location, scale)
 
     def in_units(self, z: Tensor) -> Tensor:
         """The inverse of `of_flat`: (N, W) -> (N, `width`)."""
-        location, scale = (part if self.columns is None else part[self.columns] for part in self._of_columns())
+        own = self.channel if self.columns is None else self.channel[self.columns]
+        location, scale = (part[own] for part in self._moments())
         return location + scale * z[:, : self.width]
-
-    def _of_columns(self) -> tuple[Tensor, Tensor]:
-        """Location and scale (L·D + H·F,) of every column of a flattened window."""
-        past, future = self.scaling.past, self.scaling.future
-        device = self.groups.device
-        lags, steps = self.layout.lags, self.layout.horizon
-        location = torch.cat((past.location.repeat(lags), future.location.repeat(steps)))
-        return location.to(device), torch.cat((past.scale.repeat(lags), future.scale.repeat(steps))).to(device)
 
     def seen(self, x: Inputs) -> Inputs:
         """The windows without lags where the targets are hidden."""
         return Inputs(x.past[:, :0], x.future) if self.without_past else x
 
     def bridged(self, x: Inputs, deviations: float) -> Inputs:
-        """Windows with each value beyond so many standard deviations of its channel replaced: by the value before it,
-        by the one after it where there is none before, or by the channel's mean.
-
-        Example:
-            >>> inputs = KernelInputs(Shape(targets=("y",), horizon=1, lags=4, past=("y",), future=()))
-            >>> past = torch.tensor([1e9, 1.0, 2.0, 1e9]).double()[None, :, None]
-            >>> inputs.bridged(Inputs(past, past[:, :1, :0]), 1e4).past.flatten().tolist()
-            [1.0, 1.0, 2.0, 2.0]
-        """
-        scaling = self.scaling
+        """Windows without values beyond so many standard deviations of their channel; see `glitches.bridged`."""
         past, future = (
-            bridged(values, scaler.transform(values).abs() > deviations, scaler.location.to(values))
-            for values, scaler in ((x.past, scaling.past), (x.future, scaling.future))
+            bridged(values, scaler.location.to(values), scaler.scale.to(values), deviations)
+            for values, scaler in ((x.past, self.scaling.past), (x.future, self.scaling.future))
         )
         return x._replace(past=past, future=future)
-
-
-def bridged(values: Tensor, wild: Tensor, mean: Tensor) -> Tensor:
-    """values, wild: (N, S, C), S steps in time; mean: (C,) or (N, 1, C), where a window has no other value."""
-    steps = values.shape[1]
-    if not values.numel():
-        return values
-    place = torch.arange(steps, device=values.device)[:, None].expand_as(values)
-    known = ~wild & torch.isfinite(values)
-    before = torch.where(known, place, -1).cummax(1).values
-    after = torch.where(known, place, steps).flip(1).cummin(1).values.flip(1)
-    taken = torch.where(before >= 0, before, after)
-    found = torch.where(taken < steps, values.gather(1, taken.clamp(max=steps - 1)), mean)
-    return torch.where(wild, found, values)

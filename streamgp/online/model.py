@@ -29,7 +29,8 @@ from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.evidence.initial import Initial
 from streamgp.online.column_kernel import ColumnKernel
-from streamgp.online.inputs import KernelInputs, plausible, reporting, usable
+from streamgp.online.glitches import plausible
+from streamgp.online.inputs import KernelInputs, reporting, usable
 from streamgp.online.options import OnlineOptions, StreamOptions
 from streamgp.online.posterior import Arrival, DrawsFunctions, Look, Posterior, Rows, Units, no_rows
 from streamgp.online.recent import RecentWindows
@@ -54,6 +55,8 @@ BLOWN = 100.0
 unless its arithmetic has blown up."""
 SOME = 4
 """Rows, about, that this is looked at in."""
+NOT_FINITE = "the loss or the posterior is not finite"
+"""Why something is undone."""
 WEAK = 0.01
 """Ratio of signal to noise variance below which a run is warned."""
 
@@ -414,7 +417,7 @@ class StreamModel(Recalls, Declared, Model):
         try:
             event, loss = work(), self.posterior.loss()
             finite = self.posterior.healthy and math.isfinite(loss)
-            why = "" if finite else "the loss or the posterior is not finite"
+            why = "" if finite else NOT_FINITE
         except NumericalError as error:
             event, loss, why = "", math.nan, error.message
         if not why:
@@ -435,16 +438,11 @@ class StreamModel(Recalls, Declared, Model):
         """
         if not self.posterior.units or not len(y):
             return
-        some = slice(None, None, -(-len(y) // SOME))
-        limit = BLOWN * y.nan_to_num().abs().amax(0).clamp(min=1.0)
-        if before is not None:
-            limit = torch.maximum(limit, before.abs().amax(0))
-        size = self.posterior.glance(z[some]).mean.abs().amax(0)
-        if bool((size > limit).any()):
-            raise NumericalError(
-                f"forecasts would be {float((size / limit).max()) * BLOWN:.2g} spreads of the target off",
-                hint="options of the model that are not its defaults are the first suspects",
-            )
+        mean = self.posterior.glance(z[some_of(len(y))]).mean
+        (off,) = blown(mean[None], y[None], None if before is None else before[None]).tolist()
+        if off > 1.0:
+            hint = "options of the model that are not its defaults are the first suspects"
+            raise NumericalError(absurd(off), hint=hint)
 
     def _rows(self, sample: Sample, rescale: bool, fill: bool = True) -> tuple[Rows, Units]:
         """A sample in standardised units; `rescale`: of reference and scaling that are estimated from it; `fill`: what
@@ -509,6 +507,30 @@ class SimulatedStreamModel(StreamModel):
             return reference + self.outputs.location.to(value) + self.outputs.scale.to(value) * value
 
         return observe
+
+
+def some_of(rows: int) -> slice:
+    """Of so many rows those that `blown` is asked about."""
+    return slice(None, None, -(-rows // SOME))
+
+
+def blown(mean: Tensor, y: Tensor, before: Tensor | None = None) -> Tensor:
+    """(K,) how far the means of K models lie beyond `BLOWN`, relative to that: above 1 no posterior is to be believed.
+
+    Args:
+        mean: (K, R, T) at some rows that were just learned.
+        y: (K, N, T) standardised truths of all of them, NaN = not observed.
+        before: (K, N, T) means before; where these were as far off, learning is how a model comes back.
+    """
+    limit = BLOWN * y.nan_to_num().abs().amax(1).clamp(min=1.0)
+    if before is not None:
+        limit = torch.maximum(limit, before.abs().amax(1))
+    return (mean.abs().amax(1) / limit).amax(1)
+
+
+def absurd(off: float) -> str:
+    """What is said of a model that is so far beyond `BLOWN`."""
+    return f"forecasts would be {off * BLOWN:.2g} spreads of the target off"
 
 
 def _joined(*parts: str) -> str:

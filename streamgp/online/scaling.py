@@ -44,6 +44,11 @@ def moments(values: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tens
     return location, torch.where(spread <= FLAT * size.clamp(min=1e-300), instead, spread)
 
 
+def standardised(values: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+    """Values in these units; NaN becomes 0."""
+    return torch.nan_to_num((values - location) / scale, nan=0.0, posinf=None, neginf=None)
+
+
 class Standardiser(Declared):
     """Per-channel location and scale; Stateful.
 
@@ -82,8 +87,7 @@ class Standardiser(Declared):
 
     def transform(self, values: Tensor) -> Tensor:
         """(..., C) raw -> standardised; NaN becomes 0, the mean of the rows it was fitted on."""
-        scaled = (values - self.location.to(values.device)) / self.scale.to(values.device)
-        return torch.nan_to_num(scaled, nan=0.0, posinf=None, neginf=None)
+        return standardised(values, self.location.to(values.device), self.scale.to(values.device))
 
     def inverse(self, values: Tensor) -> Tensor:
         """(..., C) standardised -> raw."""
@@ -101,8 +105,8 @@ class InputScaling(Declared):
         >>> x = Inputs(torch.tensor([[[1.0], [3.0]]]).double(), torch.tensor([[[7.0]]]).double())
         >>> scaling = InputScaling(shape)
         >>> scaling.fit(x)
-        >>> scaling.flat(x).tolist()
-        [[-1.0, 1.0, 0.0]]
+        >>> scaling.past.location.tolist(), scaling.past.scale.tolist()
+        ([2.0], [1.0])
     """
 
     STATE = (
@@ -125,12 +129,3 @@ class InputScaling(Declared):
         """Estimate from the windows x."""
         self.past.fit(x.past)
         self.future.fit(x.future)
-
-    def transform(self, x: Inputs) -> Inputs:
-        """Standardised windows; a lag that is NaN becomes its channel's mean."""
-        return Inputs(self.past.transform(x.past), self.future.transform(x.future))
-
-    def flat(self, x: Inputs) -> Tensor:
-        """(N, L·D + H·F): the standardised past, oldest lag first, then the standardised future."""
-        z = self.transform(x)
-        return torch.cat([z.past.flatten(1), z.future.flatten(1)], 1)

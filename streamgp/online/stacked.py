@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Inputs
-from streamgp.online.inputs import FEWEST, LARGEST, WILD
-
-EVERY = 16
-"""One value of so many is in a sample of them."""
-LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Of the quantiles that tell a glitch."""
+from streamgp.base import Inputs
 
 
 class Packed(NamedTuple):
@@ -82,8 +74,8 @@ class Packed(NamedTuple):
         return values.unflatten(0, self.rows.shape) if self.even else values[self.rows]
 
     def truths(self, y: Tensor) -> Tensor:
-        """(R, T) of the batch -> (K, N, T); NaN where a series has no window."""
-        return self.laid(y) if self.even else torch.where(self.there[..., None], y[self.rows], torch.nan)
+        """(R, ...) of the batch -> (K, N, ...); NaN where a series has no window."""
+        return self.laid(y) if self.even else torch.where(self._shown(y.dim() + 1), y[self.rows], torch.nan)
 
     def back(self, values: Tensor) -> Tensor:
         """(K, N, ...) -> (R, ...), in the order of the batch."""
@@ -95,13 +87,17 @@ class Packed(NamedTuple):
 
     def mean(self, values: Tensor, where: Tensor | None = None) -> Tensor:
         """(K, N, ...) -> (K, ...) the means of what is there, and is where; 0 of nothing."""
-        shown = self.there.view(*self.there.shape, *[1] * (values.dim() - 2))
+        shown = self._shown(values.dim())
         shown = shown if where is None else shown & where
         return torch.where(shown, values, 0.0).sum(1) / shown.sum(1).clamp(min=1)
 
     def counted(self, found: Tensor) -> list[int]:
         """How many windows of each series are found, (R,)."""
         return (found[self.rows] & self.there).sum(1).tolist()
+
+    def _shown(self, axes: int) -> Tensor:
+        """`there` with so many axes."""
+        return self.there.view(*self.there.shape, *[1] * (axes - 2))
 
 
 class Stacked:
@@ -192,68 +188,3 @@ def chosen(codes: Tensor, state: Mapping[str, Tensor], where: Tensor) -> tuple[T
 def wide(values: Tensor, like: Tensor) -> Tensor:
     """(K,) -> (K, 1, ...), with as many axes as another tensor."""
     return values.view(-1, *[1] * (like.dim() - 1))
-
-
-def left_out(packed: Packed, y: Tensor, taken: Tensor) -> list[str]:
-    """What `usable` leaves out of each series. y: (R, T) truths; taken: (R,) which windows are usable."""
-    lost = (y.abs() <= LARGEST).any(1) & ~taken
-    if not bool(lost.any()):
-        return [""] * len(packed.codes)
-    return [
-        f"undone: {count} windows hold values beyond {LARGEST:.0e}" if count else "" for count in packed.counted(lost)
-    ]
-
-
-def plausible_rows(x: Inputs, y: Tensor, series: Tensor) -> tuple[Tensor, Tensor, list[str]]:
-    """Truths without glitches, (R,) which windows hold none, and what is left out of each series, in the order of the
-    codes; see `online.inputs.plausible`."""
-    packed, observed = Packed.of(series), torch.isfinite(y).any(1)
-    enough = packed.counts >= FEWEST
-    y = torch.where(packed.back(_wild(packed, y[:, None], enough))[:, 0], torch.nan, y)
-    within = torch.isfinite(y).any(1)
-    for part in (x.past, x.future):
-        within &= ~packed.back(_wild(packed, part, enough).flatten(2).any(2))
-    within |= ~packed.back(enough[:, None].expand_as(packed.there))  # a sample too small to say leaves nothing out
-    left = packed.counted(observed & ~within)
-    return (
-        y,
-        within,
-        [f"undone: {n} windows hold a value beyond {WILD:.0f} interquartile ranges" * (n > 0) for n in left],
-    )
-
-
-def _wild(packed: Packed, values: Tensor, enough: Tensor) -> Tensor:
-    """(K, N, L, C) which values (R, L, C) are glitches among those of their series."""
-    own = values[packed.rows]
-    own = torch.where(packed.there[..., None, None], own, torch.nan)
-    found = torch.zeros_like(own, dtype=torch.bool)
-    for k in range(own.shape[3]) if own.shape[2] else ():
-        some = (~_tame(own[..., k].flatten(1)) & enough).nonzero()[:, 0]
-        if len(some):
-            part = own[some, ..., k]
-            low, first, median, third, high = _quantiles(part.flatten(1))[..., None, None]
-            spread = torch.where(third > first, third - first, high - low)
-            found[some, ..., k] = ((part - median).abs() > WILD * spread) & (spread > 0)
-    return found
-
-
-def _tame(values: Tensor) -> Tensor:
-    """(K,) where it is plain that none of the values (K, M) is a glitch: their range is small beside what a sample says
-    of their quartiles, and counts confirm. Sorting all of them would take ten times as long."""
-    count = values.shape[1]
-    sample = values[:, ::EVERY].sort(1).values
-    low, high = sample[:, int(0.35 * sample.shape[1])], sample[:, int(0.65 * sample.shape[1])]
-    within = values.amax(1) - values.amin(1) <= 0.5 * WILD * (high - low)  # false where one is NaN
-    first, third = math.ceil(LEVELS[1] * (count - 1)), math.floor(LEVELS[3] * (count - 1))
-    beside = ((values <= low[:, None]).sum(1) > first) & ((values < high[:, None]).sum(1) <= third)
-    return within & beside & (high > low)
-
-
-def _quantiles(values: Tensor) -> Tensor:
-    """(5, K) the quantiles at `LEVELS` of the values (K, M) that are not NaN; as
-    `torch.nanquantile`, which sorts slower."""
-    ordered = torch.from_numpy(np.sort(values.cpu().numpy(), 1)).to(values.device)  # NaN last
-    most = ((~values.isnan()).sum(1) - 1).clamp(min=0)
-    place = torch.tensor(LEVELS, dtype=FLOAT, device=values.device)[:, None] * most
-    low, high = (ordered.gather(1, at.long().mT).mT for at in (place.floor(), place.ceil()))
-    return low.lerp(high, place - place.floor())

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape
+from streamgp.online.glitches import bridged
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.inputs import bridged as bridge
 from streamgp.online.reference import Kind, LearnedReference, reference, ridge
 from streamgp.online.reservoir import State
 from streamgp.online.scaling import moments
 from streamgp.online.stacked import Packed
-from streamgp.online.winsorise import FAR, LASTING
+from streamgp.online.winsorise import FAR, LASTING, SETTLED
 
 
 class StackedRows(NamedTuple):
@@ -61,33 +61,23 @@ class StackedUnits:
         return {name: part.to(FLOAT) for name, part in found.items()}
 
     def bridged(self, packed: Packed, held: State, x: Inputs) -> Inputs:
-        """Windows in which a glitch is replaced by the value next to it; see `KernelInputs.bridged`."""
-        channels, deviations = self.inputs.channels, torch.where(held["far"] > LASTING, torch.inf, FAR)
-        rows, found = packed.rows[packed.there], x
-        for name, part, own in (
-            ("past", x.past, slice(channels)),
-            ("future", x.future, slice(channels, None)),
-        ):
-            if not part.shape[1] or not part.shape[2]:
-                continue
-            at, unit = (
-                held[f"input.{what}"][:, own, None].mT.repeat_interleave(packed.counts, 0)
-                for what in ("location", "scale")
-            )
-            wild = (part[rows] - at).abs() > deviations.repeat_interleave(packed.counts)[:, None, None] * unit
-            if bool(wild.any()):
-                changed = part.clone()
-                changed[rows] = bridge(part[rows], wild, at)
-                found = found._replace(**{name: changed})
-        return found
+        """Windows in which a glitch is replaced by the value next to it; see `Winsoriser.doubts`."""
+        certain = (held["far"] <= LASTING) & (held["weight"] >= SETTLED)
+        rows, limit = packed.rows[packed.there], torch.where(certain, FAR, torch.inf).repeat_interleave(packed.counts)
+        moments = (held[f"input.{name}"].repeat_interleave(packed.counts, 0)[:, None] for name in ("location", "scale"))
+        location, scale = moments
+        channels, parts = self.inputs.channels, dict[str, Tensor]()
+        for name, part, own in (("past", x.past, slice(channels)), ("future", x.future, slice(channels, None))):
+            if part.shape[1]:
+                given = part[rows]
+                found = bridged(given, location[..., own], scale[..., own], limit[:, None, None])
+                parts |= {} if found is given else {name: part.index_put((rows,), found)}
+        return x._replace(**parts) if parts else x
 
     def standardised(self, held: State, x: Inputs) -> Tensor:
         """K · N windows, series by series -> (K, N, W)."""
-        flat = torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)
-        flat = flat.unflatten(0, (len(held["seen"]), -1))
-        groups = self.inputs.groups
-        z = (flat - held["input.location"][:, None, groups]) / held["input.scale"][:, None, groups]
-        return torch.nan_to_num(z, nan=0.0, posinf=None, neginf=None)
+        flat = x.flat().unflatten(0, (len(held["seen"]), -1))
+        return self.inputs.standardised(flat, held["input.location"], held["input.scale"])
 
     def shift(self, held: State, x: Inputs) -> Tensor:
         """(K, N, T) the references of K · N windows, and the location of what they leave."""

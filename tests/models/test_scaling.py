@@ -8,6 +8,7 @@ import torch
 
 from streamgp import registry
 from streamgp.base import Inputs, Shape
+from streamgp.online.inputs import KernelInputs
 from streamgp.online.scaling import InputScaling, Standardiser
 from streamgp.testing import SHAPES, example_windows, reborn
 
@@ -70,16 +71,17 @@ def test_small_units_are_not_taken_for_constants() -> None:
 def test_windows_of_every_shape_are_flattened_oldest_first() -> None:
     for shape in SHAPES:
         x, _ = example_windows(shape, 40)
-        scaling = InputScaling(shape)
+        inputs = KernelInputs(shape)
+        scaling = inputs.scaling
         assert not scaling.fitted
         scaling.fit(x)
-        flat = scaling.flat(x)
-        assert flat.shape == (40, shape.width)
+        z = inputs(x)
+        assert z.shape == (40, shape.width)
         wanted = [(x.past - scaling.past.location) / scaling.past.scale]
         wanted.append((x.future - scaling.future.location) / scaling.future.scale)
-        assert torch.equal(flat, torch.cat([part.reshape(40, -1) for part in wanted], 1))
-        other = reborn(scaling, InputScaling(shape))
-        assert other.fitted and torch.equal(other.flat(x), flat)
+        assert torch.equal(z, torch.cat([part.reshape(40, -1) for part in wanted], 1))
+        other = reborn(inputs, KernelInputs(shape))
+        assert other.scaling.fitted and torch.equal(other(x), z)
 
 
 def test_a_window_without_channels_ahead() -> None:

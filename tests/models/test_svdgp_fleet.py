@@ -17,6 +17,7 @@ from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference
 from streamgp.online.reservoir import Reservoir
 from streamgp.online.scaling import Standardiser
+from streamgp.regression import additive
 from streamgp.regression.additive import root
 from streamgp.testing.stateful import check_stateful, same_bits
 
@@ -178,6 +179,75 @@ def test_a_series_that_fails_changes_nothing_of_others() -> None:
     steps = fleet.update(x, y, series)
     assert [step.healthy for step in steps] == [True, True, True, False] and "undone" in steps[3].done
     assert same_bits(tensors["series.outer"][3], fleet.state()[0]["series.outer"][3])
+
+
+def due() -> tuple[SharedFleet, tuple[Inputs, Tensor, Tensor]]:
+    """A fleet, and windows with which all of its series are rebuilt."""
+    fleet = SharedFleet(Config(**SMALL), SHAPE)
+    fleet.fit(*batch(0, 400))
+    fleet.update(*batch(1, 300))
+    return fleet, batch(2, 100)
+
+
+def test_a_rebuild_that_fails_is_told_and_the_rows_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, windows = due()
+    calls, found = list[int](), additive.root
+
+    def failing(*given: Any) -> tuple[Tensor, Tensor]:
+        factor, failed = found(*given)
+        calls.append(len(factor))
+        return factor, failed if len(calls) == 1 else torch.ones_like(failed)
+
+    monkeypatch.setattr(additive, "root", failing)
+    before = fleet.state()[0]["series.seen"].clone()
+    steps = fleet.update(*windows)
+    assert len(calls) == 2 and not any(step.healthy for step in steps)
+    assert all("rows; undone: " in step.done and step.done.endswith("; update") for step in steps)
+    assert bool((fleet.state()[0]["series.seen"] > before).all())
+
+
+def test_a_rebuild_mends_a_series_that_fails() -> None:
+    fleet, windows = due()
+    tensors, rest = fleet.state()
+    tensors["series.moment"][3] = torch.inf
+    fleet.restore(tensors, rest)
+    steps = fleet.update(*windows)
+    assert [step.healthy for step in steps] == [True, True, True, False]
+    assert steps[3].done.startswith("rebuild: ") and "; update; undone: " in steps[3].done
+    assert all(step.healthy for step in fleet.update(*batch(3, 40)))
+
+
+def test_what_is_finite_and_absurd_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = SharedFleet(Config(**SMALL, rebuild=0), SHAPE)
+    fleet.fit(*batch(0, 400))
+    held, settle = fleet.state()[0], additive.settle
+
+    def off(state: additive.Held, *given: Any, **options: Any) -> None:
+        settle(state, *given, **options)
+        state["coefficients"][1] *= 1e6
+
+    monkeypatch.setattr(additive, "settle", off)
+    steps = fleet.update(*batch(1, 100))
+    assert [step.healthy for step in steps] == [True, False, True, True]
+    assert "spreads of the target off" in steps[1].done
+    assert same_bits(held["series.outer"][1], fleet.state()[0]["series.outer"][1])
+
+
+def test_a_fit_tells_what_it_leaves_out() -> None:
+    x, y, series = batch(0, 400)
+    first = (series == 2).nonzero()[:3, 0]
+    x.past[first, 0, 0] = 1e170
+    steps = SharedFleet(Config(**SMALL), SHAPE).fit(x, y, series)
+    assert [step.done for step in steps if not step.healthy] == ["epoch; undone: 3 windows hold values beyond 1e+150"]
+
+
+@pytest.mark.parametrize(("rows", "near"), [(200, False), (800, True)])
+def test_a_value_is_a_glitch_once_its_series_is_settled(rows: int, near: bool) -> None:
+    fleet = SharedFleet(Config(**SMALL), SHAPE)
+    fleet.fit(*batch(0, rows))
+    x, _, series = batch(1, 40)
+    x.past[:, -1, 0] = 1e9
+    assert bool((fleet.predict(x, series)[0, :, :2].abs() < 1e6).all()) is near
 
 
 @pytest.mark.parametrize("linear", [False, True])

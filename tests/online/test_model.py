@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape, Step
 from streamgp.errors import NumericalError
-from streamgp.online.inputs import Spread
+from streamgp.online.glitches import Spread
 from streamgp.online.model import StreamModel
 from streamgp.online.options import StreamOptions
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
@@ -204,7 +204,7 @@ def test_before_any_data_the_forecast_is_a_random_walk() -> None:
 def test_quartiles_are_those_of_a_sample_of_long_windows(lags: int) -> None:
     values = torch.arange(200.0, dtype=FLOAT)[:, None, None].expand(200, lags, 1).clone()
     values[77, 0] = 1e9
-    found = Spread.of(values).wild(values)
+    found = Spread.of(values[None], torch.tensor([True])).wild(values[None])[0]
     assert bool(found[77, 0, 0]) and int(found.sum()) == 1
 
 

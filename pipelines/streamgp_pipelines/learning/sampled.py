@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from streamgp.base import Inputs, Offset, Source
-from streamgp.online.inputs import Usual, usable
+from streamgp.online.glitches import Usual
+from streamgp.online.inputs import usable
 from streamgp.online.reservoir import Reservoir
 from streamgp.online.standardised import Standardised
 from streamgp.online.summing import Absorb, Totals, added, blocks, in_blocks, sums_of

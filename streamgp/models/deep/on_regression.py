@@ -89,7 +89,7 @@ class OnRegression(Declared, Model):
 
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         """Learn N windows: share and regression from what was issued, the net what the regression left."""
-        y, taken, left_out = usable_rows(x, y)
+        y, taken, (left_out,) = usable_rows(x, y)
         x, y = x.rows(taken), y[taken]
         if not len(y):
             return reporting(Step(float("nan"), 0, True, "nothing observed"), left_out)

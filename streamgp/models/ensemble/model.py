@@ -133,7 +133,7 @@ class Ensemble(Declared, Model):
 
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         """Learn N windows: the mixer from what was issued, then every expert."""
-        y, taken, left_out = usable_rows(x, y)
+        y, taken, (left_out,) = usable_rows(x, y)
         x, y = x.rows(taken), y[taken]
         if not len(y):
             return reporting(Step(float("nan"), 0, True, "nothing observed"), left_out)
@@ -161,7 +161,7 @@ class Ensemble(Declared, Model):
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Learn all windows, an epoch at a time; see the module."""
-        y, taken, left_out = usable_rows(x, y)
+        y, taken, (left_out,) = usable_rows(x, y)
         x, y = x.rows(taken), y[taken]
         if epochs < 1 or not len(y):
             return

@@ -27,7 +27,8 @@ from streamgp.errors import NotPositiveDefinite
 from streamgp.mixing.mixer import OUTVOTED, Mixer, forgetting
 from streamgp.models.linear.columns import REFERENCE, Known, SeasonColumns, describe
 from streamgp.models.linear.phases import Phased, PhaseRegression
-from streamgp.online.inputs import plausible, reporting, usable_rows
+from streamgp.online.glitches import plausible
+from streamgp.online.inputs import reporting, usable, usable_rows
 from streamgp.online.panel import panel_of
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import Winsoriser
@@ -516,7 +517,7 @@ class DirectLinear(Recalls, Model):
 
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         """Learn N windows, and weigh the memories by what was issued; a numerical failure is undone and reported."""
-        y, taken, left_out = usable_rows(x, y)
+        y, taken, (left_out,) = usable_rows(x, y)
         x, y = x.rows(taken), y[taken]
         given = None if issued is None else Mixed.from_parameters(issued.parameters()[:, taken])
         if self.panel is not None and len(y):
@@ -552,7 +553,9 @@ class DirectLinear(Recalls, Model):
         self.rows.zero_()
         if epochs < 1:
             return
-        x, y, left_out = plausible(x, y)
+        x, y, left_out = usable(x, y)
+        x, y, glitches = plausible(x, y)
+        left_out = "; ".join(part for part in (left_out, glitches) if part)
         seen = torch.isfinite(y).any(1)
         if bool(seen.any()):
             first, truth = x.rows(seen), y[seen]

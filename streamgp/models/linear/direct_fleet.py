@@ -20,8 +20,8 @@ from streamgp.base import Inputs, Json, Shape, Step
 from streamgp.mixing.mixer import Mixer
 from streamgp.models.linear.columns import KNOTS, Known
 from streamgp.models.linear.direct import CHUNK, DirectLinear, DirectLook, DirectRegression
-from streamgp.online.inputs import reporting, usable_rows
-from streamgp.online.stacked import Packed, Stacked, chosen, left_out, plausible_rows, wide
+from streamgp.online.fleet import StackedFleet
+from streamgp.online.stacked import Packed, Stacked, chosen, wide
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.regression.memories import under
@@ -138,8 +138,8 @@ class Alike:
             held[f"mixer.{name}"] = torch.where(wide(seen, old), new, old)
 
 
-class DirectFleet:
-    """Many `DirectLinear` models; a `Fleet`. A series that has no windows in a batch costs nothing.
+class DirectFleet(StackedFleet):
+    """Many `DirectLinear` models; Stateful.
 
     Args:
         shape: of the windows of each.
@@ -167,42 +167,29 @@ class DirectFleet:
             found[:, packed.rows[packed.there]] = alike.parameters(packed, x)[:, packed.there]
         return found
 
-    def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor | None) -> list[Step]:
-        """Each model learns its windows, as `DirectLinear.update` does; a step for each, in the order of the codes.
-
-        issued: (P, R, T) what was issued; None: what is forecast now.
-        """
-        whole, observed = Packed.of(series), y
-        y, taken, _ = usable_rows(x, y)
-        x, own, series, steps = x.rows(taken), y[taken], series[taken], dict[int, Step]()
+    def _update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor | None) -> dict[int, Step]:
         new = (self._of(series)[:, 0] < 0).nonzero()[:, 0]
-        self._begin(Packed.of(series[new]), x.rows(new), own[new])
-        issued = None if issued is None else issued[:, taken]
-        for alike, packed in self._packed(series):
-            steps |= zip(series[packed.rows[:, 0]].tolist(), alike.update(packed, x, own, issued), strict=True)
-        why = zip(whole.codes.tolist(), left_out(whole, observed, taken), strict=True)
-        return [reporting(steps.get(code, self._nothing(code)), text) for code, text in why]
+        self._begin(Packed.of(series[new]), x.rows(new), y[new])
+        steps = dict[int, Step]()
+        for alike, some in self._packed(series):
+            steps |= zip(series[some.rows[:, 0]].tolist(), alike.update(some, x, y, issued), strict=True)
+        return steps
 
-    def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
-        """Each model starts over from its windows, as `DirectLinear.fit` does; a step for each, in the order of the
-        codes."""
-        codes = series.unique()
-        self._of(codes)
-        self._where[codes] = -1
-        y, within, reports = plausible_rows(x, y, series)
-        x, y, series = x.rows(within), y[within], series[within]
+    def _fit(self, x: Inputs, y: Tensor, series: Tensor, codes: Tensor) -> dict[int, Step]:
         seen = torch.isfinite(y).any(1)
         self._begin(Packed.of(series[seen]), x.rows(seen), y[seen])
         packed, steps = Packed.of(series), {code: list[tuple[int, Step]]() for code in codes.tolist()}
         for start in range(0, packed.there.shape[1], CHUNK):
             some = packed.some(packed.there[:, start], slice(start, start + CHUNK))
             rows = some.rows[some.there]
-            learned = self.update(x.rows(rows), y[rows], series[rows], None)
+            learned = self.update(x.rows(rows), y[rows], series[rows])
             for code, count, step in zip(some.codes.tolist(), some.counts.tolist(), learned, strict=True):
                 steps[code].append((count, step))
-        return [
-            reporting(self._epoch(code, steps[code]), why) for code, why in zip(codes.tolist(), reports, strict=True)
-        ]
+        return {code: self._epoch(code, own) for code, own in steps.items()}
+
+    def _forget(self, codes: Tensor) -> None:
+        self._of(codes)
+        self._where[codes] = -1
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {"where": self._where.clone()}
@@ -252,17 +239,16 @@ class DirectFleet:
             for (code, _), place in zip(members, places.tolist(), strict=True):
                 self._where[code] = torch.tensor([at, place])
 
-    def _nothing(self, code: int) -> Step:
-        """The step of a series without a usable window."""
-        at = int(self._where[code, 0])
-        return Step(math.nan, 0 if at < 0 else self._alike[at].regression.size, True, "nothing observed")
+    def _size(self, code: int) -> int:
+        at = int(self._of(torch.tensor([code]))[0, 0])
+        return 0 if at < 0 else self._alike[at].regression.size
 
     def _epoch(self, code: int, steps: list[tuple[int, Step]]) -> Step:
         """One step for all chunks of a fit."""
         rows, healthy = sum(count for count, _ in steps), all(step.healthy for _, step in steps)
         total = sum(count * step.loss for count, step in steps if not math.isnan(step.loss))
         bad = [step.done for _, step in steps if not step.healthy or "undone" in step.done]
-        return Step(total / max(rows, 1), self._nothing(code).basis, healthy, bad[-1] if bad else "epoch")
+        return Step(total / max(rows, 1), self._size(code), healthy, bad[-1] if bad else "epoch")
 
 
 def state_of(model: DirectLinear) -> State:

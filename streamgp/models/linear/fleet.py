@@ -7,19 +7,17 @@ a `Linear` of its own, but for the order in which batched products add (1e-9 of 
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from streamgp.base import Inputs, Json, Shape, Step
 from streamgp.models.linear.window import CHUNK, Config, Linear
-from streamgp.online.inputs import reporting, usable_rows
-from streamgp.online.stacked import Packed, Stacked, left_out, plausible_rows
+from streamgp.online.fleet import StackedFleet
+from streamgp.online.stacked import Packed, Stacked
 
 
-class LinearFleet:
-    """Many `Linear` models; Stateful. A series that has no windows in a batch costs nothing.
+class LinearFleet(StackedFleet):
+    """Many `Linear` models; Stateful.
 
     Args:
         config: of each.
@@ -47,69 +45,43 @@ class LinearFleet:
         look = self._one.look(packed, self._held.take(packed.codes), x)
         return self._one.distribution(*(packed.back(part) for part in look[2:])).parameters()
 
-    def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor) -> list[Step]:
-        """Each model learns its windows, as `Linear.update` does; a step for each, in the order of the codes."""
-        whole, observed = Packed.of(series), y
-        y, taken, _ = usable_rows(x, y)
-        packed = whole if bool(taken.all()) else Packed.of(series[taken])
-        done = dict[int, Step]()
-        if len(packed.codes):
-            some = (x, y) if bool(taken.all()) else (x.rows(taken), y[taken])
-            done = self._update(packed, *some)
-        nothing = Step(math.nan, self._width, True, "nothing observed")
-        why = zip(whole.codes.tolist(), left_out(whole, observed, taken), strict=True)
-        return [reporting(done.get(code, nothing), text) for code, text in why]
+    def _update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor | None) -> dict[int, Step]:
+        packed = Packed.of(series)
+        self._held.reserve(packed.codes)
+        held = self._held.take(packed.codes)
+        loss, why = self._one.learn(packed, held, x, y, guarded=True)
+        self._held.put(packed.codes, held)
+        return {
+            code: Step(value, self._size(code), not text, f"update; undone: {text}" if text else "update")
+            for code, value, text in zip(packed.codes.tolist(), loss.tolist(), why, strict=True)
+        }
 
-    def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
-        """Each model starts over from its windows, as `Linear.fit` does; a step for each, in the order of the codes."""
-        codes, before = series.unique(), self._held.size
-        self._held.reserve(codes)
-        self._held.put(codes[codes < before], self._held.fresh)
-        whole, observed = Packed.of(series), y
-        y, taken, _ = usable_rows(x, y)
-        left = dict(zip(codes.tolist(), left_out(whole, observed, taken), strict=True))
-        x, y, series = x.rows(taken), y[taken], series[taken]
-        there = series.unique()
-        y, within, glitches = plausible_rows(x, y, series)
-        for code, text in zip(there.tolist(), glitches, strict=True):
-            left[code] = "; ".join(part for part in (left[code], text) if part)
-        packed = Packed.of(series[within])
-        x, y = x.rows(within), y[within]
-        place = {code: at for at, code in enumerate(codes.tolist())}
-        total, chunks, whys = [0.0] * len(codes), [0] * len(codes), [""] * len(codes)
+    def _fit(self, x: Inputs, y: Tensor, series: Tensor, codes: Tensor) -> dict[int, Step]:
+        packed, every = Packed.of(series), codes.tolist()
+        total, chunks, whys = dict.fromkeys(every, 0.0), dict.fromkeys(every, 0), dict.fromkeys(every, "")
         for start in range(0, packed.there.shape[1], CHUNK):
-            some = packed.there[:, start].nonzero()[:, 0]
-            own = packed.some(some, slice(start, start + CHUNK))
+            own = packed.some(packed.there[:, start].nonzero()[:, 0], slice(start, start + CHUNK))
             held = self._held.take(own.codes)
             loss, why = self._one.learn(own, held, x, y, guarded=False)
             self._held.put(own.codes, held)
             for code, value, failed in zip(own.codes.tolist(), loss.tolist(), why, strict=True):
-                at = place[code]
-                total[at], chunks[at], whys[at] = total[at] + value, chunks[at] + 1, failed or whys[at]
-        steps = zip(total, chunks, whys, left.values(), strict=True)
-        return [
-            reporting(Step(a / max(n, 1), self._width, not why, f"epoch; undone: {why}" if why else "epoch"), text)
-            for a, n, why, text in steps
-        ]
+                total[code], chunks[code], whys[code] = total[code] + value, chunks[code] + 1, failed or whys[code]
+        return {
+            code: Step(
+                total[code] / max(chunks[code], 1), self._size(code), not why, "epoch" + f"; undone: {why}" * bool(why)
+            )
+            for code, why in whys.items()
+        }
+
+    def _forget(self, codes: Tensor) -> None:
+        self._held.reserve(codes)
+        self._held.put(codes, self._held.fresh)
+
+    def _size(self, code: int) -> int:
+        return self._held.fresh["gram"].shape[0]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return self._held.state(), {}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self._held.restore(tensors)
-
-    @property
-    def _width(self) -> int:
-        return self._held.fresh["gram"].shape[0]
-
-    def _update(self, packed: Packed, x: Inputs, y: Tensor) -> dict[int, Step]:
-        """Learn windows that are usable."""
-        self._held.reserve(packed.codes)
-        held = self._held.take(packed.codes)
-        loss, why = self._one.learn(packed, held, x, y, guarded=True)
-        self._held.put(packed.codes, held)
-        steps = zip(packed.codes.tolist(), loss.tolist(), why, strict=True)
-        return {
-            code: Step(value, self._width, not text, f"update; undone: {text}" if text else "update")
-            for code, value, text in steps
-        }

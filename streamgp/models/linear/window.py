@@ -41,7 +41,8 @@ from streamgp.model_config import NUMBER, ModelConfig, Simulated
 from streamgp.models.linear import conjugate
 from streamgp.models.linear.conjugate import A0
 from streamgp.models.linear.hinges import KNOTS, Hinges
-from streamgp.online.inputs import plausible, reporting, usable
+from streamgp.online.glitches import plausible
+from streamgp.online.inputs import reporting, usable
 from streamgp.online.reference import Kind, Reference
 from streamgp.online.stacked import Packed, wide
 from streamgp.online.variance import random_walk_variance
@@ -283,7 +284,7 @@ class Linear(Model):
 
     def _features(self, x: Inputs) -> Tensor:
         """(N, W + 1)"""
-        return self.features(x, flat(x)[None], self.feature_centre[None])[0]
+        return self.features(x, x.flat()[None], self.feature_centre[None])[0]
 
     # K models at once: `held` has the buffers of each, with a leading axis K; of `Linear` itself that is 1.
 
@@ -299,7 +300,7 @@ class Linear(Model):
         new, factor = bool(fresh.any()), held["factor"]
         if new:
             factor = torch.where(fresh[:, None, None], torch.eye(factor.shape[-1]).to(factor), factor)
-        u = self.features(x, packed.laid(flat(x)), held["feature_centre"])
+        u = self.features(x, packed.laid(x.flat()), held["feature_centre"])
         lever = energy(factor, u)
         shape = (A0 + held["count"] / 2)[:, None]  # (K, 1, T)
         noise = held["noise"][:, None] / (shape - 1)
@@ -333,7 +334,7 @@ class Linear(Model):
         begun, target, u = held["rows"] > 0, truth - packed.laid(self.reference(x)), look.u
         known = torch.isfinite(target)
         if not bool(begun.all()):
-            windows = packed.laid(flat(x))
+            windows = packed.laid(x.flat())
             first = {
                 "feature_centre": packed.mean(windows, torch.isfinite(windows)),
                 "target_centre": packed.mean(target, known),
@@ -352,7 +353,7 @@ class Linear(Model):
             for name in ("gram", "cross"):
                 held[name] = held[name].index_fill(1, other, 0.0)
             held["gram"] = held["gram"].index_fill(2, other, 0.0)
-            u = self.features(x, packed.laid(flat(x)), held["feature_centre"])
+            u = self.features(x, packed.laid(x.flat()), held["feature_centre"])
         weighted, total = weight * u, weight.sum((1, 2))
         held["since"] = held["since"] + total
         new = {
@@ -406,9 +407,3 @@ class Linear(Model):
             OVERFLOW if not whole else INDEFINITE if failed else "" if well else "its numbers are not finite"
             for whole, failed, well in states
         ]
-
-
-def flat(x: Inputs) -> Tensor:
-    """(N, W) the windows, oldest lag first, then what is known ahead."""
-    parts = [part.flatten(1) for part in (x.past, x.future) if part.shape[1] * part.shape[2]]
-    return parts[0] if len(parts) == 1 else torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)

@@ -33,11 +33,12 @@ from streamgp.models.svdgp.pooled_prior import PooledPrior
 from streamgp.models.svdgp.posterior import SvdgpPosterior
 from streamgp.models.svdgp.stacked_features import aligned, features
 from streamgp.online import reservoir
-from streamgp.online.inputs import KernelInputs, reporting, usable_rows
-from streamgp.online.model import PATIENCE, StreamModel
+from streamgp.online.fleet import StackedFleet
+from streamgp.online.inputs import KernelInputs
+from streamgp.online.model import NOT_FINITE, PATIENCE, StreamModel, absurd, blown, some_of
 from streamgp.online.reference import Reference
 from streamgp.online.reservoir import WINDOWS, Entered, Reservoir, State
-from streamgp.online.stacked import Packed, Stacked, chosen, left_out, plausible_rows
+from streamgp.online.stacked import Packed, Stacked, chosen
 from streamgp.online.stacked_units import StackedRows, StackedUnits
 from streamgp.online.winsorise import FAR, Winsoriser
 from streamgp.regression import additive
@@ -46,11 +47,10 @@ SAMPLE = 16
 """Series at most that estimate what all share."""
 NEAR = 2**24
 """Bytes of the states of series that are learned together: more of them do not stay near the processor."""
-UNDONE = "the numbers of its regression are not finite"
 
 
-class SharedFleet:
-    """Many SVDGP on one kernel and basis; a `Fleet`. A series that has no windows in a batch costs nothing.
+class SharedFleet(StackedFleet):
+    """Many SVDGP on one kernel and basis; Stateful.
 
     Args:
         config: of each.
@@ -85,7 +85,7 @@ class SharedFleet:
         self._generator = torch.Generator().manual_seed(config.seed)
         self._linear = config.linear and len(self._inputs.groups) <= config.basis
         self._held = Stacked({name: part.to(self._device) for name, part in self._fresh().items()})
-        own = {"root", "coefficients", "residual", "far", "seen", "generation"}
+        own = {"root", "coefficients", "residual", "far", "seen", "weight", "generation"}
         self._looked = own | self._units.fresh().keys()  # what forecasts depend on
         self._changing = self._held.fresh.keys() - {"root", *WINDOWS}  # what an update depends on
 
@@ -136,47 +136,34 @@ class SharedFleet:
             found[:, packed.rows[packed.there]] = issued[:, packed.there]
         return found
 
-    def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor | None = None) -> list[Step]:
-        """Each model learns its windows, or is rebuilt with them; a step for each, in the order of the codes."""
-        whole, observed = Packed.of(series), y
-        y, taken, _ = usable_rows(x, y)
-        why = left_out(whole, observed, taken)
-        x, y, series, steps = x.rows(taken), y[taken], series[taken], dict[int, Step]()
-        new = self._generation(series) < 0
+    def _update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor | None) -> dict[int, Step]:
+        """Each model learns its windows, or is rebuilt with them."""
+        new, steps = self._generation(series) < 0, dict[int, Step]()
         if bool(new.any()):
             codes = series[new].unique().tolist()
             steps |= zip(codes, self.fit(x.rows(new), y[new], series[new]), strict=True)
         rebuilt = list[Tensor]()
         begun = torch.where(new, -1, series)
         if self._prior is not None:
-            for packed, held in self._parts(begun, self._looked):
-                self._prior.add(packed, held, x, self._truth(packed, y), self._held.size)
+            for some, held in self._parts(begun, self._looked):
+                self._prior.add(some, held, x, some.truths(y), self._held.size)
             self._prior.use()
-        for packed, held in self._parts(begun, self._changing):
-            own, due = self._learned(packed, held, x, y)
+        for some, held in self._parts(begun, self._changing):
+            own, due = self._learned(some, held, x, y)
             steps |= own
             rebuilt.append(due)
         self._seen = []
-        if rebuilt:
-            for code, event in self._rebuild(torch.cat(rebuilt)).items():
-                steps[code] = steps[code]._replace(done=event) if steps[code].healthy else steps[code]
-        nothing = Step(math.nan, self._size, True, "nothing observed")
-        return [reporting(steps.get(code, nothing), text) for code, text in zip(whole.codes.tolist(), why, strict=True)]
+        for code, again in self._rebuild(torch.cat(rebuilt)).items() if rebuilt else ():
+            learned = steps[code]
+            well = again.healthy and learned.healthy
+            steps[code] = again if well else again._replace(healthy=False, done=f"{again.done}; {learned.done}")
+        return steps
 
-    def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
-        """Each model starts over from its windows; a step for each, in the order of the codes."""
-        codes, before, self._seen = series.unique(), self._held.size, []
-        self._held.reserve(codes)
-        self._held.put(codes[codes < before], self._held.fresh)
-        y, taken, _ = usable_rows(x, y)
-        x, y, series = x.rows(taken), y[taken], series[taken]
-        there = series.unique().tolist()
-        y, within, glitches = plausible_rows(x, y, series)
-        x, y, series = x.rows(within), y[within], series[within]
+    def _fit(self, x: Inputs, y: Tensor, series: Tensor, codes: Tensor) -> dict[int, Step]:
         steps, packed = dict[int, Step](), Packed.of(series)
         if self._prior is not None:
             for some in packed.parts(self._near):
-                held, truth = self._held.take(some.codes, self._looked), self._truth(some, y)
+                held, truth = self._held.take(some.codes, self._looked), some.truths(y)
                 self._units.fit(held, StackedRows(x.rows(some.rows.flatten()), truth, some.there.to(FLOAT)))
                 self._prior.add(some, held, x, truth, self._held.size)
             self._prior.use()
@@ -184,14 +171,17 @@ class SharedFleet:
         for some in packed.parts(self._near):
             held = self._held.take(some.codes, self._changing)
             entered = reservoir.offer(held, some.there, self._rate, self._generator)
-            rows = StackedRows(x.rows(some.rows.flatten()), self._truth(some, y), some.there.to(FLOAT))
+            rows = StackedRows(x.rows(some.rows.flatten()), some.truths(y), some.there.to(FLOAT))
             steps |= self._begin(some.codes, held, rows, "epoch")
             self._enter(some, entered, x, y)
-        why, nothing = dict(zip(there, glitches, strict=True)), Step(math.nan, self._size, True, "nothing observed")
-        return [reporting(steps.get(code, nothing), why.get(code, "")) for code in codes.tolist()]
+        return steps
 
-    @property
-    def _size(self) -> int:
+    def _forget(self, codes: Tensor) -> None:
+        self._held.reserve(codes)
+        self._held.put(codes, self._held.fresh)
+        self._seen = []
+
+    def _size(self, code: int) -> int:
         return self.config.basis
 
     @property
@@ -215,10 +205,6 @@ class SharedFleet:
             packed = Packed.of(series[own])
             for some in packed._replace(rows=own[packed.rows]).parts(self._near) if one >= 0 else ():
                 yield some, self._held.take(some.codes, names)
-
-    def _truth(self, packed: Packed, y: Tensor) -> Tensor:
-        """(K, N, T)"""
-        return torch.where(packed.there[..., None], y[packed.rows], torch.nan)
 
     def _number(self, held: State) -> int:
         """The generation of these series, which have one in common."""
@@ -270,9 +256,9 @@ class SharedFleet:
     def _learned(self, packed: Packed, held: State, x: Inputs, y: Tensor) -> tuple[dict[int, Step], Tensor]:
         """Learn windows of series of one generation; their steps, and which are due to be rebuilt."""
         config, codes = self.config, packed.codes
-        look, truth = self._recalled(packed, held, x), self._truth(packed, y)
+        look = self._recalled(packed, held, x)
         packed, beyond = self._admitted(packed, held, look)
-        truth = torch.where(packed.there[..., None], truth, torch.nan)
+        truth = packed.truths(y)
         issued = self._reached(codes, look, truth).issued()
         forecast, rows = (issued.mean, issued.variance, truth), held["weight"][:, None]
         truth, held["excess"] = self._limit.limited(packed.there, *forecast, rows, held["excess"])
@@ -288,21 +274,21 @@ class SharedFleet:
         kept = torch.ones_like(count) if time is None else torch.exp(-count / time)
         phi = look.phi if not any(beyond) else torch.where(packed.there[..., None], look.phi, 0.0)
         number = self._number(held)
-        failed = self._absorb(number, held, phi, target, packed.there.to(FLOAT), kept)
-        well, loss = ~failed, self._loss(number, held)
+        loss, why = self._absorb(number, held, phi, target, packed.there.to(FLOAT), kept, look.mean)
+        well = torch.tensor([not text for text in why], device=codes.device)
         self._held.put(*chosen(codes, held, well))
         self._enter(packed, Entered(*(part[well[entered.series]] for part in entered)), x, within)
         return {
             code: Step(
                 value,
-                self._size,
-                not (bad or out),
+                self.config.basis,
+                not (text or out),
                 "update"
-                + f"; undone: {UNDONE}" * bad
+                + f"; undone: {text}" * bool(text)
                 + f"; undone: {out} windows are beyond {FAR:,.0f} standard deviations" * (out > 0),
             )
-            for code, value, bad, out in zip(codes.tolist(), loss.tolist(), failed.tolist(), beyond, strict=True)
-        }, codes[due & well]
+            for code, value, text, out in zip(codes.tolist(), loss.tolist(), why, beyond, strict=True)
+        }, codes[due]
 
     def _enter(self, packed: Packed, entered: Entered, x: Inputs, y: Tensor) -> None:
         """Write the windows that enter the reservoirs of these series."""
@@ -315,17 +301,41 @@ class SharedFleet:
         there, held["far"] = self._limit.admitted(packed.there, look.z, held["weight"], held["far"])
         return packed._replace(there=there), (packed.there & ~there).sum(1).tolist()
 
-    def _absorb(self, number: int, held: State, phi: Tensor, y: Tensor, weight: Tensor, kept: Tensor) -> Tensor:
-        """Learn rows, in place; (K,) which failed. number: of their generation; see `additive.absorb`."""
-        noise, mean = self.shared[number].noise, self._mean(number, held)
+    def _absorb(
+        self,
+        number: int,
+        held: State,
+        phi: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        kept: Tensor,
+        before: Tensor | None = None,
+    ) -> tuple[Tensor, list[str]]:
+        """Learn rows, in place; (K,) the losses, and why a series is to stay as it was, as `StreamModel` has it.
+
+        Args:
+            number: of their generation.
+            held: states of the series.
+            phi, y, weight, kept: of `additive.absorb`.
+            before: of `blown`.
+        """
+        noise, prior = self.shared[number].noise, self._mean(number, held)
         additive.absorb(held, phi, y, weight, kept)
         held["root"], failed = additive.root(held["outer"], noise)
-        additive.settle(held, noise, mean=mean)
-        return (failed != 0) | ~additive.finite(held)
+        additive.settle(held, noise, mean=prior)
+        loss = additive.loss(held, noise, mean=prior)
+        failed = (failed != 0) | ~additive.finite(held) | ~loss.isfinite()
+        some = some_of(phi.shape[1])
+        mean = torch.where(weight[:, some, None] > 0, phi[:, some] @ held["coefficients"], 0.0)
+        off = blown(mean, y, before).tolist()
+        return loss, [
+            NOT_FINITE if bad else absurd(far) if far > 1.0 else ""
+            for bad, far in zip(failed.tolist(), off, strict=True)
+        ]
 
-    def _rebuild(self, codes: Tensor) -> dict[int, str]:
-        """Rebuild series from their reservoirs; what is to be said of each."""
-        found = dict[int, str]()
+    def _rebuild(self, codes: Tensor) -> dict[int, Step]:
+        """Rebuild series from their reservoirs; their steps."""
+        found = dict[int, Step]()
         if not len(codes):
             return found
         sample = codes[torch.linspace(0, len(codes) - 1, min(SAMPLE, len(codes))).round().long().unique()]
@@ -343,7 +353,8 @@ class SharedFleet:
             kept = {name: part for name, part in held.items() if name not in {*WINDOWS, "key", "arrival"}}
             steps = self._begin(own, kept, rows, "rebuild")
             for code, count in zip(own.tolist(), since, strict=True):
-                found[code] = f"{steps[code].done.replace('rebuild', f'rebuild: {count:.0f} rows')}"
+                done = steps[code].done.replace("rebuild", f"rebuild: {count:.0f} rows")
+                found[code] = steps[code]._replace(done=done)
         every = self._held.take(torch.arange(self._held.size), ("generation",))["generation"]
         gone = set(self.shared) - set(every.long().tolist()) - {max(self.shared)}
         for one in gone:
@@ -421,20 +432,16 @@ class SharedFleet:
         for name in ("outer", "moment", "square", "weight", "coefficients"):
             new[name] = self._held.fresh[name].repeat(len(codes), *[1] * self._held.fresh[name].dim())
         phi, _ = self._features(newest, self._units.standardised(new, rows.x))
-        failed = self._absorb(newest, new, phi, target, rows.weight, torch.ones_like(new["seen"]))
+        loss, why = self._absorb(newest, new, phi, target, rows.weight, torch.ones_like(new["seen"]))
+        failed = torch.tensor([bool(text) for text in why], device=codes.device)
         new["generation"] = torch.full_like(held["generation"], newest)
         new["tried"] = held["seen"].clone()
         self._held.put(*chosen(codes, new, ~failed))
         self._held.put(codes[failed], {"tried": held["seen"][failed]})
-        loss = self._loss(newest, new)
         return {
-            code: Step(value, len(kernel.points), not bad, f"{done}; undone: {UNDONE}" if bad else done)
-            for code, value, bad in zip(codes.tolist(), loss.tolist(), failed.tolist(), strict=True)
+            code: Step(value, len(kernel.points), not text, f"{done}; undone: {text}" if text else done)
+            for code, value, text in zip(codes.tolist(), loss.tolist(), why, strict=True)
         }
-
-    def _loss(self, number: int, held: State) -> Tensor:
-        """(K,) see `additive.loss`."""
-        return additive.loss(held, self.shared[number].noise, mean=self._mean(number, held))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         own = {name: part for name, part in self._held.state().items() if name != "root"}  # follows from the rest
