@@ -61,6 +61,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "minimax mu grows": {"method": "minimax", "whitened": False},
     "ldb": {"method": "ldb"},
     "bsgd": {"method": "bsgd"},
+    "bsgd noise 0.0003": {"method": "bsgd", "noise_rate": 3e-4},
     "none": {"method": "none"},
     **{
         f"scgd adadelta {rate:g}": {"method": "scgd", "optimiser": "adadelta", "rate": rate, "weights_rate": rate}

@@ -5,7 +5,7 @@ The layout of table 1 of Xu et al. (2019): draws from SE, LP and SE+LP processes
 tuned, variances and noise too, from the same start. CPU-seconds, one thread; test error is of 500 targets with noise,
 by the exact GP on all rows. ADMM is the paper's naive two-fold scheme with at most 100 iterations. Beside it figure 2:
 the convergence of one fold, of one draw from the SE process, whose lengthscale is claimed to be within a tenth of its
-last value from iteration 50 on, with 500 rows as with 1,000.
+last value from iteration 50 on, with 500 rows as with 1,000; and from which iteration on that holds in ten draws.
 
     python benchmarks/cross_validation_tunes_as_well_as_likelihood_in_less_time.py --trials 50 6 2 --admm 10 2 1
 """
@@ -48,6 +48,8 @@ MARGIN, SHARE = 1.02, 0.5
 CLAIMED = ("ML-II", "cv-implicit")
 ITERATIONS, MARKS = 100, (1, 2, 5, 10, 20, 50, 75, 100)
 """Of figure 2, and those that are printed."""
+DRAWS, NEAR = 10, 0.1
+"""Of figure 2's process, and how near the lengthscale's last value is near."""
 
 
 def trial(name: str, n: int, seed: int, ways: Sequence[str]) -> dict[str, Any]:
@@ -68,40 +70,65 @@ def trial(name: str, n: int, seed: int, ways: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def convergence() -> Claim:
-    """Figure 2: Algorithm 1 on one fold of one draw from the SE process."""
-    process, rows, missed = PROCESSES["SE"], [], []
+def course(n: int, seed: int) -> tuple[list[float], list[list[str]]]:
+    """Lengthscales of Algorithm 1 on one fold of one draw from the SE process, and the rows of figure 2's table."""
+    process, rows = PROCESSES["SE"], list[list[str]]()
+    drawn_rows = drawn(process, n, SIZES[n], seed)
+    kernel, log_noise = start(process)
+    config = AdmmConfig(folds=1, iterations=ITERATIONS)
+    (split,) = AdmmRun(kernel, log_noise, drawn_rows.x, drawn_rows.y, config).splits
+    learned = KernelVector(kernel, log_noise, config.floor)
+    own = Augmented(learned, drawn_rows.x, drawn_rows.y, split, int(2**30 * config.memory), config)
+    lengths = list[float]()
+    for done in range(ITERATIONS):
+        own.step(RATE * (LAST + (1.0 - LAST) * 0.5 * (1.0 + math.cos(math.pi * done / ITERATIONS))))
+        lengths.append(float(learned.kernel.log_lengthscale.detach().exp()))  # type: ignore[operator, union-attr]
+        if done + 1 not in MARKS:
+            continue
+        fold, z = own.fold, own.fitted
+        off = fold.product(z) - fold.y_fitted
+        gap = z - fold.solve(fold.y_fitted, tolerance=1e-8, iterations=1000).value
+        held = fold.error(z).square().sum()
+        value = held + (own.dual * off).sum() + 0.5 * config.rho * off.square().sum()
+        rows.append(
+            [f"{n:,}", str(done + 1), f"{lengths[-1]:.3f}", f"{z.norm():.1f}", f"{gap.square().sum():.3g}",
+             f"{float(held) / own.values:.4f}", f"{float(value) / own.values:.4f}"]
+        )  # fmt: skip
+    return lengths, rows
+
+
+def convergence() -> list[Claim]:
+    """Figure 2, and from which iteration on the lengthscale stays where it ends, in further draws."""
+    rows, settled, missed = list[list[str]](), list[list[str]](), list[str]()
     for n in (500, 1000):
-        drawn_rows = drawn(process, n, SIZES[n], 0)
-        kernel, log_noise = start(process)
-        config = AdmmConfig(folds=1, iterations=ITERATIONS)
-        (split,) = AdmmRun(kernel, log_noise, drawn_rows.x, drawn_rows.y, config).splits
-        learned = KernelVector(kernel, log_noise, config.floor)
-        own = Augmented(learned, drawn_rows.x, drawn_rows.y, split, int(2**30 * config.memory), config)
-        lengths = []
-        for done in range(ITERATIONS):
-            own.step(RATE * (LAST + (1.0 - LAST) * 0.5 * (1.0 + math.cos(math.pi * done / ITERATIONS))))
-            lengths.append(float(learned.kernel.log_lengthscale.detach().exp()))  # type: ignore[operator, union-attr]
-            if done + 1 not in MARKS:
-                continue
-            fold, z = own.fold, own.fitted
-            off = fold.product(z) - fold.y_fitted
-            gap = z - fold.solve(fold.y_fitted, tolerance=1e-8, iterations=1000).value
-            held = fold.error(z).square().sum()
-            value = held + (own.dual * off).sum() + 0.5 * config.rho * off.square().sum()
-            rows.append(
-                [f"{n:,}", str(done + 1), f"{lengths[-1]:.3f}", f"{z.norm():.1f}", f"{gap.square().sum():.3g}",
-                 f"{float(held) / own.values:.4f}", f"{float(value) / own.values:.4f}"]
-            )  # fmt: skip
-        worst = max(abs(length / lengths[-1] - 1.0) for length in lengths[ITERATIONS // 2 :])
-        missed += [f"{n:,} rows: {worst:.2f}"] * (worst > 0.1)
+        since = list[int]()
+        for seed in range(DRAWS):
+            lengths, marks = course(n, seed)
+            off = [abs(length / lengths[-1] - 1.0) for length in lengths]
+            since.append(1 + max((done + 1 for done, part in enumerate(off) if part > NEAR), default=0))
+            if seed == 0:
+                rows += marks
+                worst = max(range(ITERATIONS // 2, ITERATIONS), key=lambda done: off[done])
+                missed += [f"{n:,} rows: {off[worst]:.4f} at iteration {worst + 1}"] * (off[worst] > NEAR)
+        early = sum(first <= ITERATIONS // 2 + 1 for first in since)
+        cells = [f"{statistics.median(since):g}", str(min(since)), str(max(since)), f"{early} of {DRAWS}"]
+        settled.append([f"{n:,}", *cells])
     text = (
         "One fold of one draw from the SE process, started at a lengthscale of 1: ‖z‖, the gap ‖z − C⁻¹y‖², the error "
         "of the rows held out and the augmented Lagrangian, a value held out. Claimed: from iteration 50 on the "
         "lengthscale is within a tenth of its last value, with 500 rows as with 1,000."
     )
     columns = ["rows", "iteration", "lengthscale", "‖z‖", "gap", "error held out", "Lagrangian"]
-    return Claim("Figure 2: convergence", text, columns, rows, missed)
+    about = (
+        f"From which iteration on the lengthscale is within a tenth of its last value, in {DRAWS} draws. The paper "
+        "shows one, and says that the iterations needed do not grow with the rows. Nothing is claimed: the iteration "
+        "50 that is claimed of one draw is about the median of all, so that draws pass it or do not."
+    )
+    heads = ["rows", "median", "least", "most", "within it after 50"]
+    return [
+        Claim("Figure 2: convergence", text, columns, rows, missed),
+        Claim("Figure 2: further draws", about, heads, settled, None),
+    ]
 
 
 def spread(values: Sequence[float]) -> str:
@@ -204,14 +231,15 @@ def main() -> None:
     )
     names = ["process, rows", "method", "draws", "estimates", "noise variance", "the paper's estimates"]
     figure2 = convergence()
-    print(markdown(list(figure2.columns), [list(row) for row in figure2.rows]))
+    for one in figure2:
+        print(markdown(list(one.columns), [list(row) for row in one.rows]))
     report(
         __file__,
         Claim("Test error and time", f"{text}.", columns, page, missed if shares else None),
         Claim("Estimates", about, names, estimates, None),
-        figure2,
+        *figure2,
     )
-    if not held or figure2.missed:
+    if not held or figure2[0].missed:
         sys.exit(1)
 
 

@@ -4,9 +4,10 @@
 The half-hourly electricity demand of Victoria (data/elecdemand.csv), 2 steps ahead, workday known, 12 lags, season 48:
 what `streamgp train --online --table demand --target demand_gw --known workday --horizon 2 --season 48 --lags 12` does
 with the options of the entry, one thread, one process. Hyper-parameters of `streamgp tune` are found on windows of the
-rows before the scored ones, and `exact` starts from them and keeps them (`--init FILE --set learn=once`). Systems for
-outcomes of 0 and 1 are left out. Printed: MAE, CRPS of the model's own distribution and of the calibrated one, coverage
-of the raw and of the calibrated 95 % band, CPU-seconds of the whole run, rows a CPU-second.
+rows before the scored ones, and `exact` starts from them and keeps them (`--init FILE --set learn=once`). Printed: MAE,
+CRPS of the model's own distribution and of the calibrated one, coverage of the raw and of the calibrated 95 % band,
+CPU-seconds of the whole run, rows a CPU-second. Systems for outcomes of 0 and 1 forecast whether the demand is above
+the median of the rows before the scored ones, from the outcomes of 12 rows: Brier's score, beside the persistence's.
 
     python benchmarks/systems_on_one_stream.py [--rows 2000] [--first 900] [--output FILE [--again]] [--only WORD ...]
 
@@ -36,23 +37,33 @@ BASELINES = {
 }
 DATA: dict[str, Any] = {"season": 48, "lags": 12, "known": "workday"}
 TUNING_ROWS = 300
+OUTCOMES = "persistence of outcomes"
 COLUMNS = ["system", "typed", "MAE", "over persistence", "CRPS", "calibrated CRPS", "raw coverage", "calibrated"]
 COLUMNS += ["CPU-s", "rows a CPU-s"]
 
 
 def measurable() -> list[System]:
     """The entries that are walked."""
-    listed = [one for one in systems() if one.state != "missing" and one.command]
-    return [one for one in listed if one.settings.get("likelihood") != "logistic"]
+    return [one for one in systems() if one.state != "missing" and one.command]
 
 
-def run(table: Path, model: str, options: dict[str, Any], asked: argparse.Namespace, **more: Any) -> dict[str, Any]:
+def of_outcomes(one: System) -> bool:
+    """Whether its targets are 0 and 1."""
+    return one.settings.get("likelihood") == "logistic"
+
+
+def run(
+    table: Path, model: str, options: dict[str, Any], asked: argparse.Namespace, outcomes: bool = False, **more: Any
+) -> dict[str, Any]:
     """One pass, and what it took."""
     from streamgp_pipelines import fit_stream
 
     data = DATA | {"horizon": 2, "score_from": str(asked.first), "max_rows": asked.rows, "device": "cpu"} | more
+    target = "above" if outcomes else "demand_gw"
     with tempfile.TemporaryDirectory() as home:
-        found: Any = fit_stream(table, "demand_gw", model=model, set=options, checkpoint=Path(home) / "c", **data)
+        found: Any = fit_stream(table, target, model=model, set=options, checkpoint=Path(home) / "c", **data)
+    if outcomes:
+        return {"brier": found["rmse"] ** 2, "rows": found["rows"]}
     kept = {name: found[name] for name in ("mae", "crps", "calibrated_crps", "rows")}
     return kept | {"raw": found["raw_coverage"]["95"], "coverage": found["coverage"]["95"]}
 
@@ -61,7 +72,7 @@ def system(one: System, table: Path, asked: argparse.Namespace) -> dict[str, Any
     """A run of an entry."""
     if one.command == "train":
         flags = {name: int(value) for name, value in one.flags.items()}
-        return run(table, one.model, one.settings, asked, **flags)
+        return run(table, one.model, one.settings, asked, of_outcomes(one), **flags)
     from streamgp_pipelines.api import NoTracker
     from streamgp_pipelines.config import TuneConfig
     from streamgp_pipelines.tuning.tune import tune
@@ -74,8 +85,12 @@ def system(one: System, table: Path, asked: argparse.Namespace) -> dict[str, Any
         return run(table, "exact", {"learn": "once"}, asked, init=file)
 
 
-def usual(one: System, found: dict[str, dict[str, Any]]) -> float:
-    """The persistence's MAE at as many steps ahead."""
+def usual(one: System | str, found: dict[str, dict[str, Any]]) -> float:
+    """The persistence's MAE at as many steps ahead, or its Brier score."""
+    if one == OUTCOMES or (isinstance(one, System) and of_outcomes(one)):
+        return float(found[OUTCOMES]["brier"])
+    if isinstance(one, str):
+        return float(found["persistence"]["mae"])
     return float(found[f"persistence, {one.flags['horizon']}" if "horizon" in one.flags else "persistence"]["mae"])
 
 
@@ -86,7 +101,9 @@ def timed(one: System | str, table: Path, asked: argparse.Namespace) -> dict[str
     torch.manual_seed(0)
     began = time.process_time()
     try:
-        if isinstance(one, str):
+        if one == OUTCOMES:
+            found = run(table, "persistence", {}, asked, outcomes=True)
+        elif isinstance(one, str):
             model, _, horizon = one.partition(", ")
             found = run(table, model, {}, asked, **({"horizon": int(horizon)} if horizon else {}))
         else:
@@ -100,9 +117,12 @@ def row(name: str, typed: str, found: dict[str, Any], persistence: float) -> lis
     """Of the table."""
     if "error" in found:
         return [name, typed, found["error"], *[""] * 7]
-    cells = [f"{found['mae']:.4g}", f"{found['mae'] / persistence:.3g}"]
-    cells += [f"{found[key]:.4g}" for key in ("crps", "calibrated_crps")]
-    cells += [f"{found[key]:.3f}" for key in ("raw", "coverage")]
+    if "brier" in found:
+        cells = [f"Brier {found['brier']:.4f}", f"{found['brier'] / persistence:.3g}", *[""] * 4]
+    else:
+        cells = [f"{found['mae']:.4g}", f"{found['mae'] / persistence:.3g}"]
+        cells += [f"{found[key]:.4g}" for key in ("crps", "calibrated_crps")]
+        cells += [f"{found[key]:.3f}" for key in ("raw", "coverage")]
     return [name, typed, *cells, f"{found['seconds']:.1f}", f"{found['rows'] / found['seconds']:,.0f}"]
 
 
@@ -113,7 +133,9 @@ def claim(found: dict[str, dict[str, Any]], asked: argparse.Namespace) -> Claim:
         f"season 48, one pass, scored from row {asked.first} on. MAE over that of the persistence as far ahead. CRPS "
         "and raw coverage (95 %) are of the model's own distribution, the calibrated ones of what is issued. "
         "The number is the line of the list: 1 GP-LSTM, 2 SVDGP, 3 QSGP, 4 finite-dimensional kernels, 5 GPCV-ADMM, "
-        "whose hyper-parameters `exact` keeps. Defaults were chosen on this series among others."
+        "whose hyper-parameters `exact` keeps. Defaults were chosen on this series among others. Systems for outcomes "
+        f"of 0 and 1 forecast whether the demand is above its median before row {asked.first}: Brier's score, over "
+        f"that of the persistence, {found[OUTCOMES]['brier']:.4f}."
     )
     first = float(found["persistence"]["mae"])
     rows = [row(said, f"`--model {name}`", found[name], first) for name, said in BASELINES.items()]
@@ -124,6 +146,7 @@ def claim(found: dict[str, dict[str, Any]], asked: argparse.Namespace) -> Claim:
 
 
 def main(asked: argparse.Namespace) -> int:
+    import polars as pl
     import torch
 
     from streamgp_pipelines.config import IngestConfig
@@ -134,16 +157,18 @@ def main(asked: argparse.Namespace) -> int:
     found: dict[str, dict[str, Any]] = json.loads(asked.output.read_text("utf-8")) if again else {}
     with tempfile.TemporaryDirectory() as work:
         table = Path(work) / "demand"
-        ingest(IngestConfig.read({"source": (str(FILE),), "table": str(table), "timezone": "+10:00"}))
+        rows, source = pl.read_csv(FILE, infer_schema_length=None), Path(work) / "demand.csv"
+        median = rows["demand_gw"][: asked.first].median()
+        rows.with_columns((pl.col("demand_gw") > median).cast(pl.Float64).alias("above")).write_csv(source)
+        ingest(IngestConfig.read({"source": (str(source),), "table": str(table), "timezone": "+10:00"}))
         chosen = [one for one in measurable() if not asked.only or any(word in one.type for word in asked.only)]
         others = sorted({one.flags["horizon"] for one in measurable() if "horizon" in one.flags})
-        for one in [*BASELINES, *(f"persistence, {horizon}" for horizon in others), *chosen]:
+        for one in [*BASELINES, *(f"persistence, {horizon}" for horizon in others), OUTCOMES, *chosen]:
             key = one if isinstance(one, str) else one.type
             if key in found:
                 continue
             found[key] = timed(one, table, asked)
-            mae = found["persistence"]["mae"] if isinstance(one, str) else usual(one, found)
-            print("  ".join(row(key, "", found[key], mae)), flush=True)
+            print("  ".join(row(key, "", found[key], usual(one, found))), flush=True)
             if asked.output is not None:
                 asked.output.write_text(json.dumps(found, indent=1), "utf-8")
     report(__file__, claim(found, asked))

@@ -6,7 +6,8 @@ form, which it is not). So its gradients are those of SCGD's form with
     P = F_b⁻¹,   F_b = Σ_b φ_iφ_iᵀ + κI,   w_b = F_b⁻¹Φᵀy,   N = |b|
 
 and the head's w is not looked at: its gradient is 0. F_b lacks the factor N/|b|, thus P is too large, and a mini-batch
-fits its |b| < d rows as well as it likes: without a floor on the noise it often ends in overfitted features.
+fits its |b| < d rows as well as it likes: the noise falls far below the error on all rows, slower with a smaller
+`noise_rate`, and without a floor on it training often ends in overfitted features.
 """
 
 from __future__ import annotations

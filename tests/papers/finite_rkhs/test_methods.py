@@ -152,6 +152,21 @@ def test_bsgd_is_l_of_the_mini_batch_at_its_own_weights() -> None:
     assert not bool(found.weights.any())
 
 
+def test_bsgd_lowers_the_noise_that_all_rows_ask_for() -> None:
+    """Six rows have weights of their own on twelve features, and are fitted where all 240 are not."""
+    x, rate = 3 * normal(240, 1, seed=0), 10 * normal(1, 6, seed=10)
+    phi = torch.cat([(x @ rate).cos(), (x @ rate).sin()], 1) / 6**0.5
+    y = torch.sin(2 * x) * x.cos()
+    data, found = fe.statistics([(phi, y)]), {}
+    for noise in torch.logspace(-3, 0, 31, dtype=FLOAT):
+        head = FiniteHead(12, 1, float(noise), floor=0.0)
+        batches = zip(phi.split(6), y.split(6), strict=True)
+        parts = [float(Bsgd().estimate(some, targets, head, 240).value) for some, targets in batches]
+        found[float(noise)] = (float(nlml(data, head.noise.detach())), sum(parts))
+    whole, own = (min(found, key=lambda noise: found[noise][which]) for which in (0, 1))
+    assert own < 0.1 * whole
+
+
 def test_ldb_with_any_p_is_minus_twice_the_elbo() -> None:
     n, d = 40, 5
     phi, y, head = normal(n, d, seed=0), normal(n, 1, seed=1), FiniteHead(d, 1, noise=0.3, floor=0.0)
