@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from streamgp_pipelines import compare
 from streamgp_pipelines.comparing.compare import Comparison
 from streamgp_pipelines.comparing.peers.columns import PeerColumns
 from streamgp_pipelines.comparing.peers.ridge import solved
+from streamgp_pipelines.comparing.peers.statistical import Config as Options
 from streamgp_pipelines.comparing.peers.trees import Config
 from tests.needs import needs
 from tests.pipelines.worlds import frame_of, make_table
@@ -154,6 +156,12 @@ def test_bands_of_lightgbm_are_quantiles_of_its_own_errors(tmp_path: Path) -> No
         low, high = np.quantile(error[at - 41 : at - 1], [0.1, 0.9])
         shift = [found[f"lightgbm-{side}-80"][at] - found["lightgbm"][at] for side in ("lo", "hi")]
         assert_allclose(shift, [low, high], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("rows", "every"), [(20_000, 25), (3_600, 17), (700, 1), (30, 1)])
+def test_statsforecast_forecasts_at_enough_origins_of_a_short_table(rows: int, every: int) -> None:
+    shape = replace(WindowSpec(targets=("y",), lags=4, horizon=3, season=24).shape, context=None)
+    assert Options().on(shape, rows) == Options(every=every) and Options(every=7).on(shape, rows) == Options(every=7)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from streamgp.base import FLOAT, Inputs
+from streamgp.context import Context
 from streamgp.errors import UsageError
 from streamgp.forecasting.bands import Bands
 from streamgp.forecasting.calibration import Calibration
@@ -73,6 +75,19 @@ def test_a_linear_model_takes_what_is_estimated() -> None:
     made = build_model("linear", {}, shape, torch.device("cpu"))
     held = sum(tensor.numel() * tensor.element_size() for tensor in made.state()[0].values())
     assert held <= model_settings("linear", {}).bytes_of(shape) < 8 * held
+
+
+def test_what_a_mix_leaves_takes_what_is_estimated() -> None:
+    context = Context((24, 168), horizon=4, targets=("y", "z"), inputs=(), known=("k",))
+    spec = WindowSpec(targets=("y", "z"), known=("k",), lags=4, horizon=4, season=168)
+    shape = replace(spec.shape, context=context)
+    stage = build_model("ensemble", {"experts": "linear"}, shape, torch.device("cpu")).interactions
+    with_it, without = (
+        model_settings("ensemble", {"experts": "linear", "interactions": some}).bytes_of(shape)
+        for some in (True, False)
+    )
+    held = sum(tensor.numel() * tensor.element_size() for tensor in stage.state()[0].values())
+    assert held < with_it - without < 8 * held
 
 
 @pytest.mark.parametrize("horizon", [1, 8])

@@ -9,8 +9,10 @@ from pydantic import BeforeValidator, Field, create_model, field_validator, mode
 from streamgp import registry
 from streamgp.base import Shape
 from streamgp.choice import Its
-from streamgp.model_config import ModelConfig
+from streamgp.model_config import NUMBER, ModelConfig
 
+FREQUENCIES = 150
+"""Of the random Fourier features of `interactions`, which are twice as many."""
 DEFAULT = ("linear", "linear_short", "iterated", "svdgp", "persistence", "seasonal_naive")
 
 
@@ -74,8 +76,10 @@ class Mix(ModelConfig):
         return self.of(self._largest(shape)).functions(shape)
 
     def bytes_of(self, shape: Shape) -> int:
-        """Those of all experts."""
-        return sum(self.of(name).bytes_of(shape) for name in self.experts)
+        """Those of all experts, and of `interactions` four matrices of its features a target, where it applies."""
+        applies = self.interactions and shape.context is not None and bool(shape.context.known)
+        stage = 4 * (2 * FREQUENCIES + 8) ** 2 * shape.outputs * NUMBER if applies else 0
+        return stage + sum(self.of(name).bytes_of(shape) for name in self.experts)
 
     def levers(self, shape: Shape) -> dict[str, int]:
         """Those of the largest expert."""

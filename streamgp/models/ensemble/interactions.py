@@ -30,12 +30,11 @@ from streamgp.base import FLOAT, Inputs, Json, Shape
 from streamgp.errors import NotPositiveDefinite
 from streamgp.features.fourier import standard_normals
 from streamgp.mixing.mixer import Mixer, forgetting
+from streamgp.models.ensemble.config import FREQUENCIES
 from streamgp.models.linear.columns import FULL, PhaseTerms, SeasonColumns, describe
 from streamgp.regression.memories import Sums
 from streamgp.state import Declared, Nested, Tensors
 
-FREQUENCIES = 150
-"""Of the random Fourier features, which are twice as many."""
 LENGTHS = (3.0, 1.5)
 """Lengthscales of the two halves of the frequencies, in the units of z."""
 STEPS = 6

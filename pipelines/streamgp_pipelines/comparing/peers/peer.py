@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import torch
@@ -35,6 +35,10 @@ class PeerOptions(BaseModel, ABC):
     """What can be set of a peer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def on(self, shape: Shape, rows: int) -> Self:
+        """These options, for a table of so many rows."""
+        return self
 
     @abstractmethod
     def build(self, name: str, shape: Shape, probabilities: tuple[float, ...], seed: int) -> Peer:
@@ -155,6 +159,7 @@ def run_peer(
     with held(config.checkpoint):
         opened = open_session(config)
         spec, calibration = opened.learner.windows.spec, opened.learner.calibration
+        options = options.on(spec.shape, min(config.max_rows or opened.table.rows, opened.table.rows))
         peer = options.build(name, spec.shape, calibration.probabilities, config.seed)
         time = opened.table.meta.time
         if peer.calendar and spec.lags and time and pa.types.is_timestamp(opened.table.schema.field(time).type):

@@ -12,8 +12,9 @@ until then those of the library, whose bands of MSTL leave the errors of its sea
 from __future__ import annotations
 
 import importlib
+import math
 import warnings
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -27,6 +28,8 @@ from streamgp_pipelines.comparing.peers.peer import Peer, PeerForecasts, PeerOpt
 
 SEASON_OF_ETS = 24
 """The longest season that ETS can have."""
+ORIGINS = 200
+"""In a table, at least, where it has so many rows: what is scored there is all that is compared."""
 LEAST, MOST = 20, 200
 """Errors of a series and a step before bands are made of them, and the newest that are."""
 
@@ -35,7 +38,10 @@ class Config(PeerOptions):
     """When a model of statsforecast forecasts and is fitted, in steps of a series."""
 
     every: int | None = Field(
-        None, ge=1, description="steps between two origins; default: one more than the shortest season, or 25"
+        None,
+        ge=1,
+        description="steps between two origins; default: one more than the shortest season, or 25, and fewer in a "
+        f"table that would have less than {ORIGINS} of them",
     )
     refit: int | None = Field(
         None, ge=1, description="steps between two estimations; default: two of the longest season, at least 500"
@@ -51,8 +57,19 @@ class Config(PeerOptions):
         "conformal", description="conformal: of its own last errors, at first native; native: those of the library"
     )
 
+    def on(self, shape: Shape, rows: int) -> Self:
+        season = _seasons(shape)[0] if _seasons(shape) else 24
+        every = max(min(season + 1, rows // ORIGINS), 1)
+        every = next(step for step in range(every, 0, -1) if math.gcd(step, season) == 1)  # at every hour of the day
+        return self if self.every else self.model_copy(update={"every": every})
+
     def build(self, name: str, shape: Shape, probabilities: tuple[float, ...], seed: int) -> Statistical:
         return Statistical(self, name, shape, probabilities)
+
+
+def _seasons(shape: Shape) -> tuple[int, ...]:
+    """Shortest first."""
+    return shape.context.seasons if shape.context else (shape.season,) if shape.season > 1 else ()
 
 
 class Statistical(Peer):
@@ -68,9 +85,8 @@ class Statistical(Peer):
     def __init__(self, config: Config, name: str, shape: Shape, probabilities: tuple[float, ...]) -> None:
         super().__init__()
         self.name, self.shape, self.probabilities = name, shape, probabilities
-        seasons = shape.context.seasons if shape.context else (shape.season,) if shape.season > 1 else ()
-        self.seasons = list(seasons)
-        self.every = config.every or (seasons[0] + 1 if seasons else 25)
+        self.seasons = list(_seasons(shape))
+        self.every = config.every or (self.seasons[0] + 1 if self.seasons else 25)
         self.refit = config.refit or max(2 * shape.season, 500)
         self.history = config.history or min(max(4 * shape.season, 500), 2000)
         self._values: dict[int, Floats] = {}  # series -> (n, O) newest values, NaN where there is none
