@@ -86,3 +86,18 @@ def decayed(old: Tensor, kept: Sequence[float], new: Tensor, some: Sequence[int]
     for to, k, share in zip(found, some, kept, strict=True):
         torch.add(new[k], old[k], alpha=share, out=to)
     return found
+
+
+def halved(outer: Tensor) -> Tensor:
+    """(K, P, P) -> (K, P(P + 1)/2) the lower triangles, row by row."""
+    rows, columns = torch.tril_indices(*outer.shape[1:], device=outer.device)
+    return outer[:, rows, columns]
+
+
+def whole(half: Tensor, size: int) -> Tensor:
+    """The inverse of `halved`, for P = size."""
+    rows, columns = torch.tril_indices(size, size, device=half.device)
+    found = half.new_zeros(len(half), size, size)
+    found[:, rows, columns] = half
+    found[:, columns, rows] = half
+    return found

@@ -11,9 +11,10 @@ from streamgp.base import Inputs, Step
 from streamgp.online.glitches import plausible_rows
 from streamgp.online.inputs import reporting, usable_rows
 from streamgp.online.stacked import Packed
+from streamgp.state import Declared
 
 
-class StackedFleet(ABC):
+class StackedFleet(Declared, ABC):
     """Many models of one family, each with a series of its own; a `Fleet`. A series without windows in a batch costs
     nothing."""
 

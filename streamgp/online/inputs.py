@@ -13,7 +13,7 @@ from streamgp.base import FLOAT, Inputs, Shape, Step
 from streamgp.encoders import Layout
 from streamgp.errors import UsageError
 from streamgp.online.glitches import bridged
-from streamgp.online.scaling import InputScaling, standardised
+from streamgp.online.scaling import InputScaling
 from streamgp.online.stacked import Packed
 from streamgp.state import Declared, Whole
 
@@ -117,8 +117,6 @@ class KernelInputs(Declared, nn.Module):
         past = torch.arange(channels).repeat(shape.lags)
         ahead = channels + torch.arange(len(shape.future)).repeat(shape.horizon)
         groups = torch.cat((past, ahead))
-        self.channel: Tensor  # (L·D + H·F,) of each column of a flattened window
-        self.register_buffer("channel", groups, persistent=False)
         self.scaling = InputScaling(shape)
         self.count = channels + len(shape.future)
         seen = torch.tensor([name not in hidden for name in (*shape.past[:channels], *shape.future)], dtype=torch.bool)
@@ -140,22 +138,21 @@ class KernelInputs(Declared, nn.Module):
         places = torch.isin(groups, self.turning).nonzero()[:, 0]
         self.places: Tensor
         self.register_buffer("places", places, persistent=False)
+        self.turned: Tensor
+        self.register_buffer("turned", groups[places], persistent=False)
         extra = self.count + torch.searchsorted(self.turning, groups[places])
         self.register_buffer("groups", torch.cat((groups if columns is None else groups[columns], extra)))
         self.count += len(turning)
         self.channels = channels
 
-    def _moments(self) -> tuple[Tensor, Tensor]:
-        """(G',) locations and scales of the channels."""
-        past, future = self.scaling.past, self.scaling.future
-        pairs = ((past.location, future.location), (past.scale, future.scale))
-        location, scale = (torch.cat((own[: self.channels], other)).to(self.channel.device) for own, other in pairs)
-        return location, scale
+    def _of_channels(self, past: Tensor, future: Tensor) -> Tensor:
+        """(G',) of the groups that are channels."""
+        return torch.cat((past[: self.channels], future))
 
     @property
     def scale(self) -> Tensor:
         """(G,) what one standardised unit of each group is, in the units of the columns."""
-        own = torch.cat((self.scaling.past.scale[: self.channels], self.scaling.future.scale))
+        own = self._of_channels(self.scaling.past.scale, self.scaling.future.scale)
         return torch.cat((own, own.new_ones(len(self.turning))))
 
     def inverse(self, log_lengthscale: Tensor) -> Tensor:
@@ -165,17 +162,14 @@ class KernelInputs(Declared, nn.Module):
 
     def forward(self, x: Inputs) -> Tensor:
         """(N, W)"""
-        return self.standardised(x.flat(), *self._moments())
-
-    def standardised(self, flat: Tensor, location: Tensor, scale: Tensor) -> Tensor:
-        """(..., N, L·D + H·F) flattened windows -> (..., N, W), by locations and scales (..., G') of the channels."""
-        at, unit = (part[..., None, self.channel] for part in (location, scale))
-        z = standardised(flat, at, unit)
-        seen = z if self.columns is None else z[..., self.columns]
+        past, future = self.scaling.past, self.scaling.future
+        flat = torch.cat([past.transform(x.past).flatten(1), future.transform(x.future).flatten(1)], 1)
+        seen = flat if self.columns is None else flat[:, self.columns]
         if not len(self.turning):
             return seen
-        away = z[..., self.places] + (at / unit)[..., self.places]
-        return torch.cat((seen, (2 / math.pi) * torch.atan(away / JUMP)), -1)
+        zero = -self._of_channels(past.location / past.scale, future.location / future.scale)  # (G',), standardised
+        away = flat[:, self.places] - zero.to(flat)[self.turned]
+        return torch.cat((seen, (2 / math.pi) * torch.atan(away / JUMP)), 1)
 
     @property
     def width(self) -> int:
@@ -192,18 +186,25 @@ class KernelInputs(Declared, nn.Module):
 
     def of_flat(self, flat: Tensor) -> Tensor:
         """(N, `width`) flattened windows in the units of the columns -> (N, W) standardised, as by `forward`."""
-        location, scale = self._moments()
-        whole = flat.to(location)
-        if self.columns is not None:
-            whole = location[self.channel].repeat(len(flat), 1)
-            whole[:, self.columns] = flat.to(whole)
-        return self.standardised(whole, location, scale)
+        whole, past = self._of_columns()[0].repeat(len(flat), 1), self.scaling.past.location
+        whole[:, slice(None) if self.columns is None else self.columns] = flat.to(whole)
+        sizes, at = (self.layout.lags, len(past)), self.layout.lags * len(past)
+        ahead = self.layout.horizon, len(self.scaling.future.location)
+        found: Tensor = self(Inputs(whole[:, :at].unflatten(1, sizes), whole[:, at:].unflatten(1, ahead)))
+        return found
 
     def in_units(self, z: Tensor) -> Tensor:
         """The inverse of `of_flat`: (N, W) -> (N, `width`)."""
-        own = self.channel if self.columns is None else self.channel[self.columns]
-        location, scale = (part[own] for part in self._moments())
+        location, scale = (part if self.columns is None else part[self.columns] for part in self._of_columns())
         return location + scale * z[:, : self.width]
+
+    def _of_columns(self) -> tuple[Tensor, Tensor]:
+        """Location and scale (L·D + H·F,) of every column of a flattened window."""
+        past, future = self.scaling.past, self.scaling.future
+        device = self.groups.device
+        lags, steps = self.layout.lags, self.layout.horizon
+        location = torch.cat((past.location.repeat(lags), future.location.repeat(steps)))
+        return location.to(device), torch.cat((past.scale.repeat(lags), future.scale.repeat(steps))).to(device)
 
     def seen(self, x: Inputs) -> Inputs:
         """The windows without lags where the targets are hidden."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from streamgp.base import Inputs
+from streamgp.base import Inputs, Json
+from streamgp.linalg.batched import halved, whole
+from streamgp.state import Declared, fitting
 
 
 class Packed(NamedTuple):
@@ -100,18 +102,22 @@ class Packed(NamedTuple):
         return self.there.view(*self.there.shape, *[1] * (axes - 2))
 
 
-class Stacked:
+class Stacked(Declared):
     """The states of many models, each tensor with a leading axis of series; Stateful.
 
     Args:
         fresh: of one before any data.
+        symmetric: names of matrices of which a checkpoint has the lower triangles, row by row.
+        derived: names of what follows from the rest, which a checkpoint does not have.
 
     Attributes:
         size: S, series that there are.
     """
 
-    def __init__(self, fresh: Mapping[str, Tensor]) -> None:
-        self.fresh = dict(fresh)
+    def __init__(
+        self, fresh: Mapping[str, Tensor], symmetric: Collection[str] = (), derived: Collection[str] = ()
+    ) -> None:
+        self.fresh, self._symmetric, self._derived = dict(fresh), symmetric, derived
         self.size = 0
         self._held = {name: part.new_zeros(0, *part.shape) for name, part in self.fresh.items()}
         self._lent = False
@@ -169,15 +175,32 @@ class Stacked:
             self._held = {name: part[: self.size].clone() for name, part in self._held.items()}
             self._lent = False
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """All of them, shared with this until one of them learns."""
         self._lent = True
-        return {name: part[: self.size] for name, part in self._held.items()}
+        found = {name: part[: self.size] for name, part in self._held.items() if name not in self._derived}
+        return found | {name: halved(found[name]) for name in self._symmetric}, {}
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """The inverse of `state`."""
-        self._held = {name: tensors[name].to(part).clone() for name, part in self.fresh.items()}
-        self.size, self._lent = len(next(iter(self._held.values()))), False
+    def restoring(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> Callable[[], None]:
+        """See `Declared`; what is derived is as before any data."""
+        kept, size = dict[str, Tensor](), len(next(iter(tensors.values()), ()))
+        for name, part in self.fresh.items():
+            if name in self._derived:
+                kept[name] = part.expand(size, *part.shape)
+                continue
+            like = part[None]
+            found = fitting(name, tensors.get(name), halved(like) if name in self._symmetric else like, (0,))
+            if len(found) != size:
+                raise ValueError(f"{name} is of {len(found)} series, not {size}")
+            kept[name] = whole(found, len(part)) if name in self._symmetric else found
+        for unknown in (*(tensors.keys() - (self.fresh.keys() - set(self._derived))), *rest):
+            raise ValueError(f"{unknown} is not known")
+
+        def put() -> None:
+            self._held = {name: part.to(self.fresh[name]).clone() for name, part in kept.items()}
+            self.size, self._lent = size, False
+
+        return put
 
 
 def chosen(codes: Tensor, state: Mapping[str, Tensor], where: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:

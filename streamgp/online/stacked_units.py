@@ -12,7 +12,7 @@ from streamgp.online.glitches import bridged
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import Kind, LearnedReference, reference, ridge
 from streamgp.online.reservoir import State
-from streamgp.online.scaling import moments
+from streamgp.online.scaling import moments, standardised
 from streamgp.online.stacked import Packed
 from streamgp.online.winsorise import FAR, LASTING, SETTLED
 
@@ -77,7 +77,8 @@ class StackedUnits:
     def standardised(self, held: State, x: Inputs) -> Tensor:
         """K · N windows, series by series -> (K, N, W)."""
         flat = x.flat().unflatten(0, (len(held["seen"]), -1))
-        return self.inputs.standardised(flat, held["input.location"], held["input.scale"])
+        own = (held[f"input.{name}"][:, None, self.inputs.groups] for name in ("location", "scale"))
+        return standardised(flat, *own)
 
     def shift(self, held: State, x: Inputs) -> Tensor:
         """(K, N, T) the references of K · N windows, and the location of what they leave."""

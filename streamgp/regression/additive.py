@@ -149,21 +149,6 @@ def loss(held: Held, noise: Tensor, prior: Tensor | None = None, mean: Tensor | 
     return 0.5 * ((misfit + determinant) / rows + torch.log(2.0 * torch.pi * noise))
 
 
-def halved(outer: Tensor) -> Tensor:
-    """(K, P, P) -> (K, P(P + 1)/2) the lower triangles, row by row."""
-    rows, columns = torch.tril_indices(*outer.shape[1:], device=outer.device)
-    return outer[:, rows, columns]
-
-
-def whole(half: Tensor, size: int) -> Tensor:
-    """The inverse of `halved`, for P = size."""
-    rows, columns = torch.tril_indices(size, size, device=half.device)
-    found = half.new_zeros(len(half), size, size)
-    found[:, rows, columns] = half
-    found[:, columns, rows] = half
-    return found
-
-
 class Regression(nn.Module):
     """Sums and posterior of T columns on P features of one model; Stateful. A family says what the features are.
 

@@ -73,7 +73,7 @@ def test_each_series_is_the_regression_that_it_would_be_alone() -> None:
     fleet = SharedFleet(Config(**SMALL, linear=False, limit=None, memory=100), SHAPE)
     x, y, series = batch(0, 400)
     fleet.fit(x, y, series)
-    kernel = fleet.shared[0]
+    kernel = fleet.shared.of[0]
     alone = []
     for code in range(SERIES):
         own = series == code
@@ -133,7 +133,7 @@ def test_a_rebuild_learns_the_reservoir_with_its_weights() -> None:
             "threshold": state["series.threshold"][0],
         }
     )
-    alone = Alone(fleet.shared[max(fleet.shared)], rows, state["series.y"][0], own.shares())
+    alone = Alone(fleet.shared.of[max(fleet.shared.of)], rows, state["series.y"][0], own.shares())
     asked = batch(5, 30)[0]
     found = fleet.predict(asked, torch.zeros(30, dtype=torch.int64))
     torch.testing.assert_close(found, alone.predict(asked), rtol=1e-6, atol=1e-8)
@@ -143,11 +143,11 @@ def test_a_sample_estimates_for_all_and_old_kernels_go() -> None:
     fleet = SharedFleet(Config(**SMALL), SHAPE)
     x, y, series = batch(0, 400)
     fleet.fit(x, y, series)
-    assert list(fleet.shared) == [0]
+    assert list(fleet.shared.of) == [0]
     for seed, rows in ((1, 300), (2, 100)):
         x, y, series = batch(seed, rows)
         steps = fleet.update(x, y, series)
-    assert all(step.done.startswith("rebuild") for step in steps) and list(fleet.shared) == [1]
+    assert all(step.done.startswith("rebuild") for step in steps) and list(fleet.shared.of) == [1]
 
 
 def test_it_forecasts_before_it_is_fitted_and_passes_what_is_broken() -> None:
@@ -326,3 +326,21 @@ def test_windows_that_were_forecast_just_before_are_learned_as_others_are(
     learned[0].past[5] += 1.0  # not what was asked
     asking.update(*learned)
     assert seen == [True, False]
+
+
+def test_a_state_of_another_shape_is_refused_and_changes_nothing() -> None:
+    fleet = SharedFleet(Config(**SMALL), SHAPE)
+    fleet.fit(*batch(0, 400))
+    tensors, rest = fleet.state()
+    before = fleet.predict(batch(1, 40)[0], batch(1, 40)[2])
+    forged: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+        "shape": ({"series.y": tensors["series.y"][:, :9]}, {}, r"series.y is \(4, 9, 4\)"),
+        "series": ({"series.far": tensors["series.far"][:2]}, {}, "series.far is of 2 series, not 4"),
+        "generation": ({"series.generation": tensors["series.generation"] + 7.0}, {}, "series.generation has"),
+        "unknown": ({"series.more": tensors["series.far"]}, {}, "series.more is not known"),
+        "made": ({}, {"made": "x"}, "made is 'x'"),
+    }
+    for changed, more, message in forged.values():
+        with pytest.raises(ValueError, match=message):
+            fleet.restore(tensors | changed, rest | more)
+        assert torch.equal(fleet.predict(batch(1, 40)[0], batch(1, 40)[2]), before)

@@ -9,7 +9,7 @@ those of a `DirectLinear` of its own, but for the order in which batched product
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias, cast
 
@@ -194,15 +194,15 @@ class DirectFleet(StackedFleet):
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {"where": self._where.clone()}
         for at, alike in enumerate(self._alike):
-            tensors |= {f"{at}.{name}": part for name, part in alike.held.state().items()}
+            tensors |= {f"{at}.{name}": part for name, part in alike.held.state()[0].items()}
         return tensors, {"kinds": [[list(kind) for kind in alike.kinds] for alike in self._alike]}
 
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
         kinds = cast("list[list[tuple[bool, int]]]", rest["kinds"])
         self._where = tensors["where"].clone()
         self._alike = [Alike(self._make, tuple((bool(flag), int(rank)) for flag, rank in own)) for own in kinds]
         for at, alike in enumerate(self._alike):
-            alike.held.restore({name: tensors[f"{at}.{name}"] for name in alike.held.fresh})
+            alike.held.restore({name: tensors[f"{at}.{name}"] for name in alike.held.fresh}, {})
 
     def _of(self, series: Tensor) -> Tensor:
         """(N, 2) of `_where`, which grows; −1 of those that have not begun."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from streamgp.base import Inputs, Json, Shape, Step
+from streamgp.base import Inputs, Shape, Step
 from streamgp.models.linear.window import CHUNK, Config, Linear
 from streamgp.online.fleet import StackedFleet
 from streamgp.online.stacked import Packed, Stacked
+from streamgp.state import Whole
 
 
 class LinearFleet(StackedFleet):
@@ -33,6 +34,8 @@ class LinearFleet(StackedFleet):
         >>> [round(value, 1) for value in fleet.predict(x.rows(slice(0, 2)), torch.tensor([0, 1]))[0, :, 0].tolist()]
         [1.0, 4.0]
     """
+
+    STATE = (Whole("_held"),)
 
     def __init__(self, config: Config, shape: Shape, device: torch.device | None = None) -> None:
         self.config, self.shape = config, shape
@@ -79,9 +82,3 @@ class LinearFleet(StackedFleet):
 
     def _size(self, code: int) -> int:
         return self._held.fresh["gram"].shape[0]
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return self._held.state(), {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self._held.restore(tensors)

@@ -16,7 +16,9 @@ With `pooled` the linear parts have a prior mean in common (`pooled_prior`), and
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -42,11 +44,35 @@ from streamgp.online.stacked import Packed, Stacked, chosen
 from streamgp.online.stacked_units import StackedRows, StackedUnits
 from streamgp.online.winsorise import FAR, Winsoriser
 from streamgp.regression import additive
+from streamgp.state import Nested, RandomState, Value, gather, scatter
 
 SAMPLE = 16
 """Series at most that estimate what all share."""
 NEAR = 2**24
 """Bytes of the states of series that are learned together: more of them do not stay near the processor."""
+
+
+class Kernels:
+    """Kernel and basis by generation; Stateful.
+
+    Args:
+        make: of a generation, before any data.
+
+    Attributes:
+        of: by their numbers.
+    """
+
+    def __init__(self, make: Callable[[], Conjugate]) -> None:
+        self.make = make
+        self.of: dict[int, Conjugate] = {}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return gather({str(one): kernel for one, kernel in self.of.items()})
+
+    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        found = {int(one): self.make() for one in rest}
+        scatter({str(one): kernel for one, kernel in found.items()}, tensors, rest)
+        self.of = found
 
 
 class SharedFleet(StackedFleet):
@@ -67,6 +93,13 @@ class SharedFleet(StackedFleet):
         True
     """
 
+    STATE = (
+        Nested("series", made={"hyper": "_no_hyper"}, bare=True),
+        Nested("shared", "pooled", optional=("pooled",)),
+        RandomState("generator"),
+        Value("made", int),
+    )
+
     def __init__(self, config: Config, shape: Shape, device: torch.device | None = None) -> None:
         self.config, self.shape = config, shape
         self._device = device or torch.device("cpu")
@@ -77,17 +110,19 @@ class SharedFleet(StackedFleet):
         self._limit = Winsoriser(shape, config.limit)
         posterior = SvdgpPosterior(config, shape, self._inputs.groups, self._inputs.count)
         self._before = StreamModel(posterior, config, shape, Reservoir(2, shape, None)).to(self._device)  # any data
-        self.shared: dict[int, Conjugate] = {}  # generation -> kernel and basis
-        self._seen: list[Seen] = []  # what was forecast last, until something is learned
-        self._hyper: Tensor | None = None  # (G + 2,) of the newest
-        self._made = 0  # rows that the longest series had when it was made
-        self._prior = PooledPrior(config, shape, self._units, self._device) if config.pooled else None
-        self._generator = torch.Generator().manual_seed(config.seed)
         self._linear = config.linear and len(self._inputs.groups) <= config.basis
-        self._held = Stacked({name: part.to(self._device) for name, part in self._fresh().items()})
+        make = partial(Conjugate, len(self._inputs.groups), shape.columns, config.basis, self._linear)
+        self.shared = Kernels(lambda: make().to(self._device))
+        self._seen: list[Seen] = []  # what was forecast last, until something is learned
+        self.hyper: Tensor | None = None  # (G + 2,) of the newest
+        self.made = 0  # rows that the longest series had when it was made
+        self.pooled = PooledPrior(config, shape, self._units, self._device) if config.pooled else None
+        self.generator = torch.Generator().manual_seed(config.seed)
+        fresh = {name: part.to(self._device) for name, part in self._fresh().items()}
+        self.series = Stacked(fresh, symmetric=("outer",), derived=("root",))
         own = {"root", "coefficients", "residual", "far", "seen", "weight", "generation"}
         self._looked = own | self._units.fresh().keys()  # what forecasts depend on
-        self._changing = self._held.fresh.keys() - {"root", *WINDOWS}  # what an update depends on
+        self._changing = self.series.fresh.keys() - {"root", *WINDOWS}  # what an update depends on
 
     def _fresh(self) -> State:
         """Of a series before any data."""
@@ -111,13 +146,13 @@ class SharedFleet(StackedFleet):
 
     def begin(self) -> None:
         """See `Timed`."""
-        if self._prior is not None:
-            self._prior.begin()
+        if self.pooled is not None:
+            self.pooled.begin()
 
     def reach(self, together: int, newest: int) -> None:
         """See `Timed`."""
-        if self._prior is not None:
-            self._prior.reach(together, newest)
+        if self.pooled is not None:
+            self.pooled.reach(together, newest)
 
     def predict(self, x: Inputs, series: Tensor, batch: int = 1) -> Tensor:
         """(P, R, T) parameters of what each window's model forecasts; nothing changes."""
@@ -144,10 +179,10 @@ class SharedFleet(StackedFleet):
             steps |= zip(codes, self.fit(x.rows(new), y[new], series[new]), strict=True)
         rebuilt = list[Tensor]()
         begun = torch.where(new, -1, series)
-        if self._prior is not None:
+        if self.pooled is not None:
             for some, held in self._parts(begun, self._looked):
-                self._prior.add(some, held, x, some.truths(y), self._held.size)
-            self._prior.use()
+                self.pooled.add(some, held, x, some.truths(y), self.series.size)
+            self.pooled.use()
         for some, held in self._parts(begun, self._changing):
             own, due = self._learned(some, held, x, y)
             steps |= own
@@ -161,24 +196,24 @@ class SharedFleet(StackedFleet):
 
     def _fit(self, x: Inputs, y: Tensor, series: Tensor, codes: Tensor) -> dict[int, Step]:
         steps, packed = dict[int, Step](), Packed.of(series)
-        if self._prior is not None:
+        if self.pooled is not None:
             for some in packed.parts(self._near):
-                held, truth = self._held.take(some.codes, self._looked), some.truths(y)
+                held, truth = self.series.take(some.codes, self._looked), some.truths(y)
                 self._units.fit(held, StackedRows(x.rows(some.rows.flatten()), truth, some.there.to(FLOAT)))
-                self._prior.add(some, held, x, truth, self._held.size)
-            self._prior.use()
+                self.pooled.add(some, held, x, truth, self.series.size)
+            self.pooled.use()
         self._renew(packed.codes, packed.counts.to(FLOAT), [(x.rows(r[t]), y[r[t]]) for r, t in self._some(packed)])
         for some in packed.parts(self._near):
-            held = self._held.take(some.codes, self._changing)
-            entered = reservoir.offer(held, some.there, self._rate, self._generator)
+            held = self.series.take(some.codes, self._changing)
+            entered = reservoir.offer(held, some.there, self._rate, self.generator)
             rows = StackedRows(x.rows(some.rows.flatten()), some.truths(y), some.there.to(FLOAT))
             steps |= self._begin(some.codes, held, rows, "epoch")
             self._enter(some, entered, x, y)
         return steps
 
     def _forget(self, codes: Tensor) -> None:
-        self._held.reserve(codes)
-        self._held.put(codes, self._held.fresh)
+        self.series.reserve(codes)
+        self.series.put(codes, self.series.fresh)
         self._seen = []
 
     def _size(self, code: int) -> int:
@@ -186,14 +221,14 @@ class SharedFleet(StackedFleet):
 
     @property
     def _near(self) -> int:
-        return max(NEAR // self._held.bytes, 1)
+        return max(NEAR // self.series.bytes, 1)
 
     def _generation(self, series: Tensor) -> Tensor:
         """(R,) of the series of each window; −1 where it has not begun."""
         if not len(series):
             return series.new_zeros(0)
         codes, place = series.clamp(min=0).unique(return_inverse=True)
-        found = self._held.take(codes, ("generation",))["generation"].long()[place]
+        found = self.series.take(codes, ("generation",))["generation"].long()[place]
         return torch.where(series < 0, -1, found.to(series))
 
     def _parts(self, series: Tensor, names: Collection[str] | None = None) -> Iterator[tuple[Packed, State]]:
@@ -204,7 +239,7 @@ class SharedFleet(StackedFleet):
             own = (generation == one).nonzero()[:, 0]
             packed = Packed.of(series[own])
             for some in packed._replace(rows=own[packed.rows]).parts(self._near) if one >= 0 else ():
-                yield some, self._held.take(some.codes, names)
+                yield some, self.series.take(some.codes, names)
 
     def _number(self, held: State) -> int:
         """The generation of these series, which have one in common."""
@@ -212,13 +247,13 @@ class SharedFleet(StackedFleet):
 
     def _features(self, number: int, z: Tensor) -> tuple[Tensor, Tensor]:
         """(K, N, W) -> φ (K, N, P), and the prior variance that the basis does not reach, (K, N)"""
-        phi, gap = features(self.shared[number], z.flatten(0, 1), self._held.fresh["root"].shape[1])
-        phi = phi if self._prior is None else self._prior.weaken(number, phi)
+        phi, gap = features(self.shared.of[number], z.flatten(0, 1), self.series.fresh["root"].shape[1])
+        phi = phi if self.pooled is None else self.pooled.weaken(number, phi)
         return phi.unflatten(0, z.shape[:2]), gap.unflatten(0, z.shape[:2])
 
     def _mean(self, number: int, held: State) -> Tensor | None:
         """(K, P, T) prior means of the weights; None where they are 0."""
-        return None if self._prior is None else self._prior.mean(held, number, self.shared[number].noise)
+        return None if self.pooled is None else self.pooled.mean(held, number, self.shared.of[number].noise)
 
     def _recalled(self, packed: Packed, held: State, x: Inputs) -> FleetLook:
         """`_glance` at windows, as far as they were not seen just before."""
@@ -250,7 +285,7 @@ class SharedFleet(StackedFleet):
             return look
         latent = look.latent.clone()
         part = FleetLook(*(value[some] if value.dim() else value for value in look))
-        latent[some] = self._measured(self._held.take(codes[some], ("root",)), part).latent
+        latent[some] = self._measured(self.series.take(codes[some], ("root",)), part).latent
         return look._replace(latent=latent)
 
     def _learned(self, packed: Packed, held: State, x: Inputs, y: Tensor) -> tuple[dict[int, Step], Tensor]:
@@ -263,9 +298,9 @@ class SharedFleet(StackedFleet):
         forecast, rows = (issued.mean, issued.variance, truth), held["weight"][:, None]
         truth, held["excess"] = self._limit.limited(packed.there, *forecast, rows, held["excess"])
         limits = {name: held[name] for name in ("excess", "far")}
-        self._held.put(codes, limits)
+        self.series.put(codes, limits)
         within = y.index_put((packed.rows[packed.there],), truth[packed.there])
-        entered = reservoir.offer(held, packed.there, self._rate, self._generator)
+        entered = reservoir.offer(held, packed.there, self._rate, self.generator)
         since, count = held["seen"] - held["tried"], packed.counts.to(FLOAT)
         least = (PATIENCE * held["tried"] + count).clamp(max=float(config.rebuild))
         due = (since >= least) if config.rebuild else torch.zeros_like(since, dtype=torch.bool)
@@ -276,7 +311,7 @@ class SharedFleet(StackedFleet):
         number = self._number(held)
         loss, why = self._absorb(number, held, phi, target, packed.there.to(FLOAT), kept, look.mean)
         well = torch.tensor([not text for text in why], device=codes.device)
-        self._held.put(*chosen(codes, held, well))
+        self.series.put(*chosen(codes, held, well))
         self._enter(packed, Entered(*(part[well[entered.series]] for part in entered)), x, within)
         return {
             code: Step(
@@ -294,7 +329,7 @@ class SharedFleet(StackedFleet):
         """Write the windows that enter the reservoirs of these series."""
         series, places, rows = entered
         for name, part in zip(WINDOWS, (x.past, x.future, y), strict=True):
-            self._held.write(name, (packed.codes[series], places), part[packed.rows[series, rows]])
+            self.series.write(name, (packed.codes[series], places), part[packed.rows[series, rows]])
 
     def _admitted(self, packed: Packed, held: State, look: FleetLook) -> tuple[Packed, list[int]]:
         """The windows that `Winsoriser.admits`, and how many of each series it does not."""
@@ -319,7 +354,7 @@ class SharedFleet(StackedFleet):
             phi, y, weight, kept: of `additive.absorb`.
             before: of `blown`.
         """
-        noise, prior = self.shared[number].noise, self._mean(number, held)
+        noise, prior = self.shared.of[number].noise, self._mean(number, held)
         additive.absorb(held, phi, y, weight, kept)
         held["root"], failed = additive.root(held["outer"], noise)
         additive.settle(held, noise, mean=prior)
@@ -339,28 +374,28 @@ class SharedFleet(StackedFleet):
         if not len(codes):
             return found
         sample = codes[torch.linspace(0, len(codes) - 1, min(SAMPLE, len(codes))).round().long().unique()]
-        held = reservoir.ordered(self._held.take(sample))
+        held = reservoir.ordered(self.series.take(sample))
         filled = [held["key"][k].isfinite() for k in range(len(sample))]
         some = [
             (Inputs(held["past"][k][one], held["future"][k][one]), held["y"][k][one]) for k, one in enumerate(filled)
         ]
-        longest = self._held.take(codes, ("seen",))["seen"]
+        longest = self.series.take(codes, ("seen",))["seen"]
         self._renew(codes, longest, some)
         for start in range(0, len(codes), self._near):
             own = codes[start : start + self._near]
-            held = reservoir.ordered(self._held.take(own, self._held.fresh.keys() - {"root", "outer"}))
+            held = reservoir.ordered(self.series.take(own, self.series.fresh.keys() - {"root", "outer"}))
             since, rows = (held["seen"] - held["tried"]).tolist(), self._filled(held)
             kept = {name: part for name, part in held.items() if name not in {*WINDOWS, "key", "arrival"}}
             steps = self._begin(own, kept, rows, "rebuild")
             for code, count in zip(own.tolist(), since, strict=True):
                 done = steps[code].done.replace("rebuild", f"rebuild: {count:.0f} rows")
                 found[code] = steps[code]._replace(done=done)
-        every = self._held.take(torch.arange(self._held.size), ("generation",))["generation"]
-        gone = set(self.shared) - set(every.long().tolist()) - {max(self.shared)}
+        every = self.series.take(torch.arange(self.series.size), ("generation",))["generation"]
+        gone = set(self.shared.of) - set(every.long().tolist()) - {max(self.shared.of)}
         for one in gone:
-            del self.shared[one]
-            if self._prior is not None:
-                self._prior.forget(one)
+            del self.shared.of[one]
+            if self.pooled is not None:
+                self.pooled.forget(one)
         return found
 
     def _filled(self, held: State) -> StackedRows:
@@ -394,95 +429,67 @@ class SharedFleet(StackedFleet):
         """
         if not len(codes):
             return
-        grown = float(seen.max()) - self._made
-        if self.shared and grown < min(self.config.rebuild or math.inf, PATIENCE * self._made):
+        grown = float(seen.max()) - self.made
+        if self.shared.of and grown < min(self.config.rebuild or math.inf, PATIENCE * self.made):
             return
         hypers, pool, rests = list[Tensor](), list[Tensor](), list[Tensor]()
         for x, y in sample:
-            held = {name: part[None].clone() for name, part in self._held.fresh.items()}
+            held = {name: part[None].clone() for name, part in self.series.fresh.items()}
             target = self._units.fit(held, StackedRows(x, y[None], y.new_ones(1, len(y))))[0]
             z = self._units.standardised(held, x)[0]
-            if self._prior is not None:
-                target = self._prior.rest(held, z, target)
+            if self.pooled is not None:
+                target = self.pooled.rest(held, z, target)
             thin = thinned(len(z), self.shape.horizon, self.config.thin(self.config.evidence_rows), z.device)
             radial = squared_exponential.build(squared_exponential.Config(), z.shape[1])
             search = Search(self._inputs.count, once=False, way=way_of(self.config, radial))
-            if self._hyper is not None:
-                search.hyper, search.found = LogHyper.unpack(self._hyper), True
+            if self.hyper is not None:
+                search.hyper, search.found = LogHyper.unpack(self.hyper), True
             inputs, outputs = held["input.scale"][0], held["output.scale"][0]
             hypers.append(search.run(z[thin], target[thin], self._inputs.groups, inputs, outputs).pack())
             pool.append(z)
             rests.append(target)
-        self._hyper, self._made = torch.stack(hypers).median(0).values, int(seen.max())
-        hyper, rows = LogHyper.unpack(self._hyper), torch.cat(pool)
-        chosen = torch.randperm(len(rows), generator=self._generator)[: self.config.basis].to(rows.device)
-        kernel = Conjugate(rows.shape[1], self.shape.columns, self.config.basis, self._linear).to(self._device)
+        self.hyper, self.made = torch.stack(hypers).median(0).values, int(seen.max())
+        hyper, rows = LogHyper.unpack(self.hyper), torch.cat(pool)
+        chosen = torch.randperm(len(rows), generator=self.generator)[: self.config.basis].to(rows.device)
+        kernel = self.shared.make()
         noise = hyper.noise.exp() * self.config.tempering(self.shape)
         kernel.begin(rows[chosen], self._inputs.inverse(hyper.lengthscale), hyper.outputscale.exp(), noise)
-        newest = max(self.shared, default=-1) + 1
-        self.shared[newest] = kernel
-        if self._prior is not None:
-            self._prior.estimate(newest, list(zip(pool, rests, strict=True)))
+        newest = max(self.shared.of, default=-1) + 1
+        self.shared.of[newest] = kernel
+        if self.pooled is not None:
+            self.pooled.estimate(newest, list(zip(pool, rests, strict=True)))
 
     def _begin(self, codes: Tensor, held: State, rows: StackedRows, done: str) -> dict[int, Step]:
         """Start series over from these rows, on the newest kernel and basis; their steps."""
-        newest = max(self.shared)
-        kernel, new = self.shared[newest], dict(held)
+        newest = max(self.shared.of)
+        kernel, new = self.shared.of[newest], dict(held)
         target = self._units.fit(new, rows)
         for name in ("outer", "moment", "square", "weight", "coefficients"):
-            new[name] = self._held.fresh[name].repeat(len(codes), *[1] * self._held.fresh[name].dim())
+            new[name] = self.series.fresh[name].repeat(len(codes), *[1] * self.series.fresh[name].dim())
         phi, _ = self._features(newest, self._units.standardised(new, rows.x))
         loss, why = self._absorb(newest, new, phi, target, rows.weight, torch.ones_like(new["seen"]))
         failed = torch.tensor([bool(text) for text in why], device=codes.device)
         new["generation"] = torch.full_like(held["generation"], newest)
         new["tried"] = held["seen"].clone()
-        self._held.put(*chosen(codes, new, ~failed))
-        self._held.put(codes[failed], {"tried": held["seen"][failed]})
+        self.series.put(*chosen(codes, new, ~failed))
+        self.series.put(codes[failed], {"tried": held["seen"][failed]})
         return {
             code: Step(value, len(kernel.points), not text, f"{done}; undone: {text}" if text else done)
             for code, value, text in zip(codes.tolist(), loss.tolist(), why, strict=True)
         }
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        own = {name: part for name, part in self._held.state().items() if name != "root"}  # follows from the rest
-        own["outer"] = additive.halved(own["outer"])
-        tensors, kernels = {f"series.{name}": part for name, part in own.items()}, dict[str, Json]()
-        for one, kernel in self.shared.items():
-            own, kernels[str(one)] = kernel.state()
-            tensors |= {f"shared.{one}.{name}": part for name, part in own.items()}
-        tensors["generator"] = self._generator.get_state()
-        if self._hyper is not None:
-            tensors["hyper"] = self._hyper
-        rest: dict[str, Json] = {"shared": kernels, "made": self._made}
-        if self._prior is not None:
-            own, rest["pooled"] = self._prior.state()
-            tensors |= {f"pooled.{name}": part for name, part in own.items()}
-        return tensors, rest
+    def _no_hyper(self) -> Tensor:
+        return torch.zeros(self._inputs.count + 2, dtype=FLOAT, device=self._device)
 
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        def under(prefix: str) -> State:
-            return {name[len(prefix) :]: part for name, part in tensors.items() if name.startswith(prefix)}
+    def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        used, there = set(tensors["series.generation"].tolist()), cast("dict[str, Json]", rest["shared"])
+        if not used <= {-1.0, *map(float, there)}:
+            raise ValueError(f"series.generation has {sorted(used)}, and shared has {sorted(there)}")
 
-        series, kernels = under("series."), rest["shared"]
-        series["outer"] = additive.whole(series["outer"], len(self._held.fresh["root"]))
-        assert isinstance(kernels, dict)
-        self.shared, self._seen = {}, []
-        for number, about in kernels.items():
-            assert isinstance(about, dict)
-            kernel = Conjugate(len(self._inputs.groups), self.shape.columns, self.config.basis, self._linear)
-            kernel = kernel.to(self._device)
-            kernel.restore(under(f"shared.{number}."), about)
-            self.shared[int(number)] = kernel
-        if self._prior is not None:
-            pooled = rest["pooled"]
-            assert isinstance(pooled, dict)
-            self._prior.restore(under("pooled."), pooled)
-        generation = series["generation"].long()
-        series["root"] = self._held.fresh["root"].repeat(len(generation), 1, 1)
-        for one, kernel in self.shared.items():
-            own = generation == one
-            series["root"][own] = additive.root(series["outer"][own], kernel.noise)[0]
-        self._held.restore(series)
-        self._hyper = tensors["hyper"].clone() if "hyper" in tensors else None
-        self._made = int(str(rest["made"]))
-        self._generator.set_state(tensors["generator"].cpu())
+    def restored(self) -> None:
+        self._seen = []
+        every = self.series.take(torch.arange(self.series.size), ("generation",))["generation"].long()
+        for one, kernel in self.shared.of.items():
+            own = (every == one).nonzero()[:, 0]
+            outer = self.series.take(own, ("outer",))["outer"]
+            self.series.put(own, {"root": additive.root(outer, kernel.noise)[0]})
