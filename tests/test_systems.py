@@ -37,7 +37,7 @@ LINES = [
     *("5", "5.1"),
 ]
 """All that was promised. It never gets shorter."""
-ENTRIES = 68
+ENTRIES = 79
 """Options of these lines, at least."""
 ROWS, SCORED = 600, 300
 HORIZON = 2
