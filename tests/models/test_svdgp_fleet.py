@@ -73,7 +73,7 @@ def test_each_series_is_the_regression_that_it_would_be_alone() -> None:
     fleet = SharedFleet(Config(**SMALL, linear=False, limit=None, memory=100), SHAPE)
     x, y, series = batch(0, 400)
     fleet.fit(x, y, series)
-    kernel = fleet.shared.of[0]
+    kernel = fleet.shared.kernels[0]
     alone = []
     for code in range(SERIES):
         own = series == code
@@ -133,7 +133,7 @@ def test_a_rebuild_learns_the_reservoir_with_its_weights() -> None:
             "threshold": state["series.threshold"][0],
         }
     )
-    alone = Alone(fleet.shared.of[max(fleet.shared.of)], rows, state["series.y"][0], own.shares())
+    alone = Alone(fleet.shared.kernels[max(fleet.shared.kernels)], rows, state["series.y"][0], own.shares())
     asked = batch(5, 30)[0]
     found = fleet.predict(asked, torch.zeros(30, dtype=torch.int64))
     torch.testing.assert_close(found, alone.predict(asked), rtol=1e-6, atol=1e-8)
@@ -143,11 +143,11 @@ def test_a_sample_estimates_for_all_and_old_kernels_go() -> None:
     fleet = SharedFleet(Config(**SMALL), SHAPE)
     x, y, series = batch(0, 400)
     fleet.fit(x, y, series)
-    assert list(fleet.shared.of) == [0]
+    assert list(fleet.shared.kernels) == [0]
     for seed, rows in ((1, 300), (2, 100)):
         x, y, series = batch(seed, rows)
         steps = fleet.update(x, y, series)
-    assert all(step.done.startswith("rebuild") for step in steps) and list(fleet.shared.of) == [1]
+    assert all(step.done.startswith("rebuild") for step in steps) and list(fleet.shared.kernels) == [1]
 
 
 def test_it_forecasts_before_it_is_fitted_and_passes_what_is_broken() -> None:

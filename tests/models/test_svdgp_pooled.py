@@ -92,7 +92,7 @@ def test_each_series_is_gp_regression_around_the_regression_of_all() -> None:
     stacked, truths = np.concatenate(z), np.concatenate(t)
     pooled = np.linalg.solve(np.eye(12) + stacked.T @ stacked, stacked.T @ truths)
     asked, _, whom = batch(99, 50)
-    found, kernel = fleet.predict(asked, whom), fleet.shared.of[0]
+    found, kernel = fleet.predict(asked, whom), fleet.shared.kernels[0]
     noise = float(kernel.noise)
     first = np.concatenate([ones(unit.z(x.rows(series == code))) for code, unit in enumerate(units)])
     spread = first.T @ first / 400

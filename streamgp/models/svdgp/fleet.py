@@ -1,8 +1,7 @@
 """SVDGP of many series at once, on hyper-parameters and a basis that they share.
 
 Two thirds of what a single SVDGP on a short series costs is the evidence of its own thinned rows. Here it is computed
-for a sample of the series only: each has its own units and reference, and in these units all have the kernel whose
-hyper-parameters are the medians over the sample, and the same basis, drawn from the windows of the sample. So
+for a sample of the series only (`shared`), and each has its own units and reference. So
 φ(x) = C⁻¹k(Z, x) of the windows of all series is one product, and what is a series' own is a Bayesian linear regression
 on φ, of which the Cholesky factorisations are batched (`regression.additive`). The basis has its full size from the
 beginning.
@@ -15,25 +14,17 @@ With `pooled` the linear parts have a prior mean in common (`pooled_prior`), and
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Shape, Step
-from streamgp.evidence.search import Search, thinned
-from streamgp.evidence.thinned import LogHyper
-from streamgp.kernels import squared_exponential
-from streamgp.models._evidence import way_of
 from streamgp.models.svdgp.config import Config
-from streamgp.models.svdgp.conjugate import Conjugate
 from streamgp.models.svdgp.look import FleetLook, Seen
-from streamgp.models.svdgp.pooled_prior import PooledPrior
 from streamgp.models.svdgp.posterior import SvdgpPosterior
-from streamgp.models.svdgp.stacked_features import aligned, features
+from streamgp.models.svdgp.shared import SharedKernels, some_series
 from streamgp.online import reservoir
 from streamgp.online.fleet import StackedFleet
 from streamgp.online.inputs import KernelInputs
@@ -44,35 +35,10 @@ from streamgp.online.stacked import Packed, Stacked, chosen
 from streamgp.online.stacked_units import StackedRows, StackedUnits
 from streamgp.online.winsorise import FAR, Winsoriser
 from streamgp.regression import additive
-from streamgp.state import Nested, RandomState, Value, gather, scatter
+from streamgp.state import Nested, RandomState, Whole
 
-SAMPLE = 16
-"""Series at most that estimate what all share."""
 NEAR = 2**24
 """Bytes of the states of series that are learned together: more of them do not stay near the processor."""
-
-
-class Kernels:
-    """Kernel and basis by generation; Stateful.
-
-    Args:
-        make: of a generation, before any data.
-
-    Attributes:
-        of: by their numbers.
-    """
-
-    def __init__(self, make: Callable[[], Conjugate]) -> None:
-        self.make = make
-        self.of: dict[int, Conjugate] = {}
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return gather({str(one): kernel for one, kernel in self.of.items()})
-
-    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
-        found = {int(one): self.make() for one in rest}
-        scatter({str(one): kernel for one, kernel in found.items()}, tensors, rest)
-        self.of = found
 
 
 class SharedFleet(StackedFleet):
@@ -94,10 +60,9 @@ class SharedFleet(StackedFleet):
     """
 
     STATE = (
-        Nested("series", made={"hyper": "_no_hyper"}, bare=True),
-        Nested("shared", "pooled", optional=("pooled",)),
+        Nested("series", bare=True),
         RandomState("generator"),
-        Value("made", int),
+        Whole("shared"),
     )
 
     def __init__(self, config: Config, shape: Shape, device: torch.device | None = None) -> None:
@@ -110,13 +75,8 @@ class SharedFleet(StackedFleet):
         self._limit = Winsoriser(shape, config.limit)
         posterior = SvdgpPosterior(config, shape, self._inputs.groups, self._inputs.count)
         self._before = StreamModel(posterior, config, shape, Reservoir(2, shape, None)).to(self._device)  # any data
-        self._linear = config.linear and len(self._inputs.groups) <= config.basis
-        make = partial(Conjugate, len(self._inputs.groups), shape.columns, config.basis, self._linear)
-        self.shared = Kernels(lambda: make().to(self._device))
+        self.shared = SharedKernels(config, shape, self._units, self._device)
         self._seen: list[Seen] = []  # what was forecast last, until something is learned
-        self.hyper: Tensor | None = None  # (G + 2,) of the newest
-        self.made = 0  # rows that the longest series had when it was made
-        self.pooled = PooledPrior(config, shape, self._units, self._device) if config.pooled else None
         self.generator = torch.Generator().manual_seed(config.seed)
         fresh = {name: part.to(self._device) for name, part in self._fresh().items()}
         self.series = Stacked(fresh, symmetric=("outer",), derived=("root",))
@@ -126,8 +86,7 @@ class SharedFleet(StackedFleet):
 
     def _fresh(self) -> State:
         """Of a series before any data."""
-        columns = self.shape.columns
-        size = aligned(self.config.basis + (len(self._inputs.groups) + 1 if self._linear else 0))
+        columns, size = self.shape.columns, self.shared.size
         found = {
             "outer": torch.zeros(size, size),
             "root": torch.eye(size),
@@ -146,13 +105,13 @@ class SharedFleet(StackedFleet):
 
     def begin(self) -> None:
         """See `Timed`."""
-        if self.pooled is not None:
-            self.pooled.begin()
+        if self.shared.pooled is not None:
+            self.shared.pooled.begin()
 
     def reach(self, together: int, newest: int) -> None:
         """See `Timed`."""
-        if self.pooled is not None:
-            self.pooled.reach(together, newest)
+        if self.shared.pooled is not None:
+            self.shared.pooled.reach(together, newest)
 
     def predict(self, x: Inputs, series: Tensor, batch: int = 1) -> Tensor:
         """(P, R, T) parameters of what each window's model forecasts; nothing changes."""
@@ -179,10 +138,10 @@ class SharedFleet(StackedFleet):
             steps |= zip(codes, self.fit(x.rows(new), y[new], series[new]), strict=True)
         rebuilt = list[Tensor]()
         begun = torch.where(new, -1, series)
-        if self.pooled is not None:
+        if self.shared.pooled is not None:
             for some, held in self._parts(begun, self._looked):
-                self.pooled.add(some, held, x, some.truths(y), self.series.size)
-            self.pooled.use()
+                self.shared.pooled.add(some, held, x, some.truths(y), self.series.size)
+            self.shared.pooled.use()
         for some, held in self._parts(begun, self._changing):
             own, due = self._learned(some, held, x, y)
             steps |= own
@@ -196,13 +155,15 @@ class SharedFleet(StackedFleet):
 
     def _fit(self, x: Inputs, y: Tensor, series: Tensor, codes: Tensor) -> dict[int, Step]:
         steps, packed = dict[int, Step](), Packed.of(series)
-        if self.pooled is not None:
+        if self.shared.pooled is not None:
             for some in packed.parts(self._near):
                 held, truth = self.series.take(some.codes, self._looked), some.truths(y)
                 self._units.fit(held, StackedRows(x.rows(some.rows.flatten()), truth, some.there.to(FLOAT)))
-                self.pooled.add(some, held, x, truth, self.series.size)
-            self.pooled.use()
-        self._renew(packed.codes, packed.counts.to(FLOAT), [(x.rows(r[t]), y[r[t]]) for r, t in self._some(packed)])
+                self.shared.pooled.add(some, held, x, truth, self.series.size)
+            self.shared.pooled.use()
+        few = some_series(len(packed.codes))
+        sample = [own[there] for own, there in zip(packed.rows[few], packed.there[few], strict=True)]
+        self.shared.renew(packed.counts, [(x.rows(own), y[own]) for own in sample], self.generator)
         for some in packed.parts(self._near):
             held = self.series.take(some.codes, self._changing)
             entered = reservoir.offer(held, some.there, self._rate, self.generator)
@@ -241,19 +202,14 @@ class SharedFleet(StackedFleet):
             for some in packed._replace(rows=own[packed.rows]).parts(self._near) if one >= 0 else ():
                 yield some, self.series.take(some.codes, names)
 
+    def _generations(self) -> Tensor:
+        """(S,) of all series."""
+        every = torch.arange(self.series.size, device=self._device)
+        return self.series.take(every, ("generation",))["generation"].long()
+
     def _number(self, held: State) -> int:
         """The generation of these series, which have one in common."""
         return int(held["generation"][0])
-
-    def _features(self, number: int, z: Tensor) -> tuple[Tensor, Tensor]:
-        """(K, N, W) -> φ (K, N, P), and the prior variance that the basis does not reach, (K, N)"""
-        phi, gap = features(self.shared.of[number], z.flatten(0, 1), self.series.fresh["root"].shape[1])
-        phi = phi if self.pooled is None else self.pooled.weaken(number, phi)
-        return phi.unflatten(0, z.shape[:2]), gap.unflatten(0, z.shape[:2])
-
-    def _mean(self, number: int, held: State) -> Tensor | None:
-        """(K, P, T) prior means of the weights; None where they are 0."""
-        return None if self.pooled is None else self.pooled.mean(held, number, self.shared.of[number].noise)
 
     def _recalled(self, packed: Packed, held: State, x: Inputs) -> FleetLook:
         """`_glance` at windows, as far as they were not seen just before."""
@@ -266,7 +222,7 @@ class SharedFleet(StackedFleet):
     def _glance(self, held: State, x: Inputs) -> FleetLook:
         """K · N windows, series by series, with a latent variance that is too small: what the basis does not reach."""
         number, z = self._number(held), self._units.standardised(held, x)
-        phi, gap = self._features(number, z)
+        phi, gap = self.shared.features(number, z)
         mean, unit = phi @ held["coefficients"], held["output.scale"][:, None]
         return FleetLook(z, phi, mean, gap[..., None], self._units.shift(held, x), held["residual"][:, None], unit)
 
@@ -354,7 +310,7 @@ class SharedFleet(StackedFleet):
             phi, y, weight, kept: of `additive.absorb`.
             before: of `blown`.
         """
-        noise, prior = self.shared.of[number].noise, self._mean(number, held)
+        noise, prior = self.shared.kernels[number].noise, self.shared.mean(number, held)
         additive.absorb(held, phi, y, weight, kept)
         held["root"], failed = additive.root(held["outer"], noise)
         additive.settle(held, noise, mean=prior)
@@ -373,14 +329,13 @@ class SharedFleet(StackedFleet):
         found = dict[int, Step]()
         if not len(codes):
             return found
-        sample = codes[torch.linspace(0, len(codes) - 1, min(SAMPLE, len(codes))).round().long().unique()]
+        sample = codes[some_series(len(codes))]
         held = reservoir.ordered(self.series.take(sample))
         filled = [held["key"][k].isfinite() for k in range(len(sample))]
         some = [
             (Inputs(held["past"][k][one], held["future"][k][one]), held["y"][k][one]) for k, one in enumerate(filled)
         ]
-        longest = self.series.take(codes, ("seen",))["seen"]
-        self._renew(codes, longest, some)
+        self.shared.renew(self.series.take(codes, ("seen",))["seen"], some, self.generator)
         for start in range(0, len(codes), self._near):
             own = codes[start : start + self._near]
             held = reservoir.ordered(self.series.take(own, self.series.fresh.keys() - {"root", "outer"}))
@@ -390,12 +345,7 @@ class SharedFleet(StackedFleet):
             for code, count in zip(own.tolist(), since, strict=True):
                 done = steps[code].done.replace("rebuild", f"rebuild: {count:.0f} rows")
                 found[code] = steps[code]._replace(done=done)
-        every = self.series.take(torch.arange(self.series.size), ("generation",))["generation"]
-        gone = set(self.shared.of) - set(every.long().tolist()) - {max(self.shared.of)}
-        for one in gone:
-            del self.shared.of[one]
-            if self.pooled is not None:
-                self.pooled.forget(one)
+        self.shared.forget(self._generations().unique().tolist())
         return found
 
     def _filled(self, held: State) -> StackedRows:
@@ -413,60 +363,14 @@ class SharedFleet(StackedFleet):
         )
         return rows._replace(y=torch.where(missing, mean, rows.y))
 
-    def _some(self, packed: Packed) -> Iterator[tuple[Tensor, Tensor]]:
-        """Rows, and whether they are there, of at most `SAMPLE` series."""
-        if len(packed.codes):
-            some = torch.linspace(0, len(packed.codes) - 1, min(SAMPLE, len(packed.codes))).round().long().unique()
-            yield from zip(packed.rows[some], packed.there[some], strict=True)
-
-    def _renew(self, codes: Tensor, seen: Tensor, sample: list[tuple[Inputs, Tensor]]) -> None:
-        """Estimate what is shared on the rows of a sample of series, where there is none or the series have grown.
-
-        Args:
-            codes: of the series that are going to use it.
-            seen: (K,) rows of each.
-            sample: windows and truths (N, T) of some of them.
-        """
-        if not len(codes):
-            return
-        grown = float(seen.max()) - self.made
-        if self.shared.of and grown < min(self.config.rebuild or math.inf, PATIENCE * self.made):
-            return
-        hypers, pool, rests = list[Tensor](), list[Tensor](), list[Tensor]()
-        for x, y in sample:
-            held = {name: part[None].clone() for name, part in self.series.fresh.items()}
-            target = self._units.fit(held, StackedRows(x, y[None], y.new_ones(1, len(y))))[0]
-            z = self._units.standardised(held, x)[0]
-            if self.pooled is not None:
-                target = self.pooled.rest(held, z, target)
-            thin = thinned(len(z), self.shape.horizon, self.config.thin(self.config.evidence_rows), z.device)
-            radial = squared_exponential.build(squared_exponential.Config(), z.shape[1])
-            search = Search(self._inputs.count, once=False, way=way_of(self.config, radial))
-            if self.hyper is not None:
-                search.hyper, search.found = LogHyper.unpack(self.hyper), True
-            inputs, outputs = held["input.scale"][0], held["output.scale"][0]
-            hypers.append(search.run(z[thin], target[thin], self._inputs.groups, inputs, outputs).pack())
-            pool.append(z)
-            rests.append(target)
-        self.hyper, self.made = torch.stack(hypers).median(0).values, int(seen.max())
-        hyper, rows = LogHyper.unpack(self.hyper), torch.cat(pool)
-        chosen = torch.randperm(len(rows), generator=self.generator)[: self.config.basis].to(rows.device)
-        kernel = self.shared.make()
-        noise = hyper.noise.exp() * self.config.tempering(self.shape)
-        kernel.begin(rows[chosen], self._inputs.inverse(hyper.lengthscale), hyper.outputscale.exp(), noise)
-        newest = max(self.shared.of, default=-1) + 1
-        self.shared.of[newest] = kernel
-        if self.pooled is not None:
-            self.pooled.estimate(newest, list(zip(pool, rests, strict=True)))
-
     def _begin(self, codes: Tensor, held: State, rows: StackedRows, done: str) -> dict[int, Step]:
         """Start series over from these rows, on the newest kernel and basis; their steps."""
-        newest = max(self.shared.of)
-        kernel, new = self.shared.of[newest], dict(held)
+        newest = self.shared.newest
+        kernel, new = self.shared.kernels[newest], dict(held)
         target = self._units.fit(new, rows)
         for name in ("outer", "moment", "square", "weight", "coefficients"):
             new[name] = self.series.fresh[name].repeat(len(codes), *[1] * self.series.fresh[name].dim())
-        phi, _ = self._features(newest, self._units.standardised(new, rows.x))
+        phi, _ = self.shared.features(newest, self._units.standardised(new, rows.x))
         loss, why = self._absorb(newest, new, phi, target, rows.weight, torch.ones_like(new["seen"]))
         failed = torch.tensor([bool(text) for text in why], device=codes.device)
         new["generation"] = torch.full_like(held["generation"], newest)
@@ -478,9 +382,6 @@ class SharedFleet(StackedFleet):
             for code, value, text in zip(codes.tolist(), loss.tolist(), why, strict=True)
         }
 
-    def _no_hyper(self) -> Tensor:
-        return torch.zeros(self._inputs.count + 2, dtype=FLOAT, device=self._device)
-
     def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
         used, there = set(tensors["series.generation"].tolist()), cast("dict[str, Json]", rest["shared"])
         if not used <= {-1.0, *map(float, there)}:
@@ -488,8 +389,7 @@ class SharedFleet(StackedFleet):
 
     def restored(self) -> None:
         self._seen = []
-        every = self.series.take(torch.arange(self.series.size), ("generation",))["generation"].long()
-        for one, kernel in self.shared.of.items():
-            own = (every == one).nonzero()[:, 0]
+        for one, kernel in self.shared.kernels.items():
+            own = (self._generations() == one).nonzero()[:, 0]
             outer = self.series.take(own, ("outer",))["outer"]
             self.series.put(own, {"root": additive.root(outer, kernel.noise)[0]})
