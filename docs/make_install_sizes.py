@@ -48,7 +48,8 @@ without choosing a build of PyTorch. For conda there is a recipe, `conda/recipe.
 ## What it takes
 
 Each line is a new environment, Python {python} on Linux ({machine}), with PyTorch {torch}, installed by uv from a
-warm cache, on two cores that did other work too: a first installation takes as long as its downloads. An extra's
+warm cache, on two cores that did other work too: a first installation takes as long as its downloads. pip also compiles
+every module, which uv leaves to the first run: {bytecode} MB more. An extra's
 megabytes and distributions are those beside the base. Written by `docs/make_install_sizes.py`, which makes the
 environments.
 """
@@ -70,6 +71,8 @@ def measure(wanted: list[str]) -> dict[str, Any]:
             _install(home / "first", wheel, extra)
             seconds = _install(home / "env", wheel, extra)
             found[extra] = {"seconds": round(seconds, 1), **_sizes(home / "env")}
+            if not extra:
+                found[extra]["bytecode"] = _bytecode(home / "env")
             print(extra or "(none)", found[extra], flush=True)
     versions = {"python": platform.python_version(), "machine": platform.machine(), "torch": _torch(found)}
     return versions | {"installs": found}
@@ -95,6 +98,13 @@ def _sizes(environment: Path) -> dict[str, Any]:
         "packages": len([*room.glob("*.dist-info")]),
         "torch": torch.name.removeprefix("torch-").removesuffix(".dist-info"),
     }
+
+
+def _bytecode(environment: Path) -> int:
+    """Megabytes of all modules, compiled; some templates cannot be, which pip passes over too."""
+    words = [environment / "bin" / "python", "-m", "compileall", "-qq", environment / "lib"]
+    subprocess.run([str(word) for word in words], cwd=environment, check=False)
+    return round(sum(path.stat().st_size for path in environment.rglob("*.pyc")) / 1e6)
 
 
 def _torch(found: dict[str, Any]) -> str:
@@ -124,7 +134,9 @@ def render() -> str:
         more = one["megabytes"] - base["megabytes"], one["packages"] - base["packages"]
         lines.append(f"|`{extra}`|{brings}|{one['seconds']}|+{more[0]}|+{more[1]}|")
     front = FRONT.format(
-        requires=_spoken(PROJECT["requires-python"]), **{k: v for k, v in found.items() if k != "installs"}
+        requires=_spoken(PROJECT["requires-python"]),
+        bytecode=base["bytecode"],
+        **{k: v for k, v in found.items() if k != "installs"},
     )
     return f"{front}\n" + "\n".join(lines) + "\n"
 

@@ -138,6 +138,7 @@ _COMMAND = re.compile(
 _FRAMES = (
     (r"ingest it into another table", "give it to another Forecaster"),
     (r"ingest the source into a new table with --sort to interleave them by time", "sort the frame by time"),
+    (r"say so in a new table", "make a new Forecaster that says so"),
     (r"ingest the source into a new table|ingest( again)? into a new table|in a new table", "make a new Forecaster"),
     (r"does not fit the table", "does not fit the first frame"),
     (r"(\w+), (\w+) in the table", r"\1, \2 in the first frame"),

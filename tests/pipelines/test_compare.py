@@ -19,6 +19,7 @@ from streamgp_pipelines.comparing.compare import Comparison
 from streamgp_pipelines.comparing.differences import diebold_mariano, difference
 from streamgp_pipelines.reporting.comparison import comparison_page
 from tests.pipelines.worlds import frame_of, make_table, run, same_bits, tensors_of
+from tests.words import names
 
 OPTIONS: dict[str, Any] = {"horizon": 3, "season": 24, "lags": 4, "batch": 64, "level": (80.0, 95.0)}
 OPTIONS |= {"target": "y", "warmup": 150}
@@ -29,6 +30,12 @@ def made(tmp_path: Path, rows: int = 700, series: tuple[str, ...] = (), **option
     if not table.exists():
         make_table(table, frame_of(rows, series))
     return compare(table, directory=tmp_path / "comparison", **(OPTIONS | options))
+
+
+def test_models_that_made_no_forecast_together_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        made(tmp_path, models="linear", max_rows=1)
+    assert "linear 0" in str(refused.value) and names(refused.value.hint or "", "warmup=")
 
 
 @pytest.mark.slow

@@ -50,8 +50,12 @@ def test_a_fit_that_fails_changes_nothing() -> None:
 
 def test_a_frame_of_which_nothing_is_learned_is_told() -> None:
     data = frame_of(320)
-    with pytest.warns(streamgp.StreamgpWarning, match="no row"):
+    with pytest.warns(streamgp.StreamgpWarning, match="no row") as told:
         assert forecaster().fit(data[:0]).rows == 0
+    empty = pl.DataFrame({"ds": [], "y": []})
+    with pytest.warns(streamgp.StreamgpWarning, match="no row") as told_of_none:
+        forecaster(every=None).fit(empty)
+    assert len(told) == len(told_of_none) == 1
     fitted = forecaster().fit(data[:300])
     assert not any("no row" in one for one in fitted.warnings)
     with pytest.warns(streamgp.StreamgpWarning, match="no row .* new"):

@@ -73,7 +73,7 @@ def common_cells(
     for name, (_, prefix) in files.items():
         made[name] = int(scans[name].select(pl.len()).collect().item())
         found = common.select(names).join(scans[name].collect(), on=names, how="left", maintain_order="left")
-        parts = found.iter_slices(AT_ONCE)
+        parts = [*found.iter_slices(AT_ONCE)] or [found]
         losses[name] = pl.concat([_losses(part, prefix, levels, name in binary) for part in parts])
     if common.schema["ds"].base_type() == pl.Datetime:
         start = pl.col("ds").dt.hour() // HOURS * HOURS

@@ -307,7 +307,7 @@ def serials(source: FileSource, chosen: Plan) -> list[str]:
     cells = source.sample.column(name).combine_chunks()
     first = next((said(value) for value in cells.drop_null()), "")
     if not serial_years(cells, 2060):
-        if whole_numbers(cells):
+        if whole_numbers(cells) or not first:
             return []
         return [
             f"{source.uri}: column {name!r} is read as a counter of steps, such as {first}: if it counts seconds or "
