@@ -194,6 +194,12 @@ class Mixer(Declared, nn.Module):
         self.apart.mul_(kept).add_(torch.where(known, apart, 0.0).sum(0))
         self.count.mul_(kept).add_(seen)
 
+    def weaken(self, part: float) -> None:
+        """Let what was learned count for this part of its rows."""
+        for sums in (self.moments, self.rows, self.square, self.apart, self.count):
+            sums.mul_(part)
+        self.solve()
+
     def solve(self) -> None:
         """The weights of the present moments; they stay where a column has no error at all."""
         outputs, horizon, k = self.shape.outputs, self.shape.horizon, self.experts

@@ -164,11 +164,36 @@ class StreamModel(Recalls, Declared, Model):
         if len(x.future) > CHUNK:
             parts = [self.predict(x.rows(slice(at, at + CHUNK))) for at in range(0, len(x.future), CHUNK)]
             return self.family.from_parameters(torch.cat([part.parameters() for part in parts], 1))
-        z = self.inputs(x)
-        if self.winsorise.doubts(z, self.posterior.weight):
-            x = self.inputs.bridged(x, FAR)
-            z = self.inputs(x)
+        x, z = self._bridged(x)
         return self._issue(x, self.posterior.look(z), self._shift(x))
+
+    def cautious(self, x: Inputs, issued: Predictive) -> Tensor:
+        """(N, T) r⁰ + min(1, u²√H/v) (m − r⁰), of what `predict` issued: nearer to the plain reference r⁰ where the
+        function is less sure than that.
+
+        m is the mean and v the variance of the function, u² that of the departures from the reference which were
+        learned, and √H how much updates are tempered. A linear part, or a reference that was learned of a few windows,
+        has no bounds; far from what was learned its variance says so.
+        """
+        if not self.rebuilt or not self.posterior.units:
+            return issued.mean
+        mean = issued.mean
+        usual = self.shape.horizon**0.5 * self.outputs.scale.to(mean).square()
+        part = (usual / issued.latent_variance.clamp(min=1e-300)).clamp(max=1.0)
+        if bool((part == 1.0).all()):
+            return mean
+        of = self.reference
+        plain: Tensor = (of.base if isinstance(of, LearnedReference) else of)(self._bridged(x)[0])
+        found: Tensor = plain + part * (mean - plain)
+        return found
+
+    def _bridged(self, x: Inputs) -> tuple[Inputs, Tensor]:
+        """Windows without what is taken for a glitch, and (N, W) of them standardised."""
+        z = self.inputs(x)
+        if not self.winsorise.doubts(z, self.posterior.weight):
+            return x, z
+        x = self.inputs.bridged(x, FAR)
+        return x, self.inputs(x)
 
     @torch.no_grad()
     def covariance(self, x: Inputs) -> Tensor | None:
@@ -177,13 +202,10 @@ class StreamModel(Recalls, Declared, Model):
         issued = self.predict(x)
         if not isinstance(issued, Gaussian) or not self.rebuilt:
             return None
-        z = self.inputs(x)
-        if self.winsorise.doubts(z, self.posterior.weight):
-            z = self.inputs(self.inputs.bridged(x, FAR))
-        latent = self.posterior.covariance(z)
+        latent = self.posterior.covariance(self._bridged(x)[1])
         if latent is None:
             return None
-        found = latent * (self.outputs.scale.to(z).square()[:, None, None] if self.posterior.units else 1.0)
+        found = latent * (self.outputs.scale.to(latent).square()[:, None, None] if self.posterior.units else 1.0)
         return found + torch.diag_embed((issued.variance - issued.latent_variance).T)
 
     def glitches(self, x: Inputs) -> Tensor:

@@ -15,7 +15,8 @@ A stream teaches how much of the present value and of the season each step ahead
 where r⁰ is the departure from the season (the change where there is no season), and g holds the target's present value
 and, with a season, its value one season before the step ahead and the present departure from the season. c_t is a ridge
 regression of y_t − r⁰_t on weighted rows: level, change and season are all within its reach, column by column, so that
-one step ahead can be a change and two days ahead a season.
+one step ahead can be a change and two days ahead a season. Windows overlap: of n rows n/H are independent, and the
+prior c_t = 0 counts for one of these.
 """
 
 from __future__ import annotations
@@ -89,13 +90,13 @@ class LearnedReference(nn.Module):
 
     Example:
         >>> shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
-        >>> x = Inputs(torch.tensor([0.0, 2.0, 4.0, 6.0]).double().view(4, 1, 1), torch.zeros(4, 1, 0).double())
+        >>> x = Inputs(torch.arange(500.0).double().view(500, 1, 1) % 8, torch.zeros(500, 1, 0).double())
         >>> reference = LearnedReference(shape, decay=0.9)
-        >>> reference(x)[:, 0].tolist()
-        [0.0, 2.0, 4.0, 6.0]
-        >>> reference.fit(x, 1.0 + 0.5 * x.past[:, :, 0], torch.ones(4).double())
-        >>> [round(value, 1) for value in reference(x)[:, 0].tolist()]
-        [1.0, 2.0, 3.0, 4.0]
+        >>> reference(x)[:4, 0].tolist()
+        [0.0, 1.0, 2.0, 3.0]
+        >>> reference.fit(x, 1.0 + 0.5 * x.past[:, :, 0], torch.ones(500).double())
+        >>> [round(value, 1) for value in reference(x)[:4, 0].tolist()]
+        [1.0, 1.5, 2.0, 2.5]
     """
 
     def __init__(self, shape: Shape, decay: float) -> None:
@@ -132,16 +133,17 @@ class LearnedReference(nn.Module):
         """Learn c, m and d from N windows. y: (N, T), NaN = not observed; weight: (N,) of each."""
         if not self.regressors:
             return
-        self.center, self.offset, self.slope = ridge(y - self.base(x), self.regressed(x), weight)
+        self.center, self.offset, self.slope = ridge(y - self.base(x), self.regressed(x), weight, self.shape.horizon)
 
 
-def ridge(rest: Tensor, regressors: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def ridge(rest: Tensor, regressors: Tensor, weight: Tensor, horizon: int) -> tuple[Tensor, Tensor, Tensor]:
     """m (..., T, K), d (..., T) and c (..., T, K) by weighted ridge regression.
 
     Args:
         rest: (..., N, T) y − r⁰, NaN = not observed.
         regressors: (..., N, T, K) g.
         weight: (..., N) of each row.
+        horizon: H, rows in a row that share truths.
     """
     share = weight[..., None] * torch.isfinite(rest)
     rest, regressors = torch.nan_to_num(rest), torch.nan_to_num(regressors)
@@ -153,7 +155,7 @@ def ridge(rest: Tensor, regressors: Tensor, weight: Tensor) -> tuple[Tensor, Ten
     gram = torch.einsum("...ntk,...ntl->...tkl", weighted, centred)
     moment = torch.einsum("...ntk,...nt->...tk", weighted, rest - offset.unsqueeze(-2))
     size = gram.diagonal(dim1=-2, dim2=-1)
-    added = RIDGE * size + 1e-12 * size.amax(-1, keepdim=True) + 1e-300
+    added = (RIDGE + horizon / total[..., None]) * size + 1e-12 * size.amax(-1, keepdim=True) + 1e-300
     return center, offset, torch.linalg.solve(gram + torch.diag_embed(added), moment)
 
 

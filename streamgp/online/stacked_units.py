@@ -97,7 +97,7 @@ class StackedUnits:
         of = self.reference
         if isinstance(of, LearnedReference) and of.regressors:
             base, regressors = (part.unflatten(0, (series, -1)) for part in (of.base(x), of.regressed(x)))
-            held["center"], held["offset"], held["slope"] = ridge(y - base, regressors, weight)
+            held["center"], held["offset"], held["slope"] = ridge(y - base, regressors, weight, self.shape.horizon)
         past, future = (part.unflatten(0, (series, -1)) for part in (x.past, x.future))
         parts = [
             moments(torch.where(there[..., None, None], part, torch.nan).flatten(1, 2))

@@ -13,6 +13,8 @@ from streamgp.base import FLOAT, Inputs, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.models.ensemble import Config, build
 from streamgp.models.ensemble.model import Ensemble
+from streamgp.online.model import StreamModel
+from streamgp.online.reference import LearnedReference
 from streamgp.testing.models import SHAPES, example_windows
 from tests.models.deep_toys import SYSTEM, chunk, series, windows
 
@@ -123,3 +125,30 @@ print(*sorted({name.split(".")[2] for name in sys.modules if name.startswith("st
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"linear", "svdgp", "iterated"} <= set(found)
     assert not {"qsgp", "finite_rkhs", "rvm", "svgp", "exact", "wiski"} & set(found)
+
+
+def test_first_weights_are_those_of_the_references() -> None:
+    """After six windows of a random walk, persistence has weight beside what departs from the season."""
+    walk = torch.randn(15, generator=torch.Generator().manual_seed(0), dtype=FLOAT).cumsum(0)
+    shape = Shape(("y",), horizon=2, lags=1, past=("y", "season(y)"), future=("season(y)",), season=7)
+    rows = torch.arange(7, 13)
+    past = torch.stack([walk[rows], walk[rows - 7]], 1)[:, None]
+    ahead = rows[:, None] + torch.tensor([1, 2])
+    x, y = Inputs(past, walk[ahead - 7][..., None]), walk[ahead]
+    model = build(Config(experts=("linear", "persistence")), shape)
+    assert not bool(model.mixer.weights[:, 1].any())
+    list(model.fit(x, y, 1))
+    assert bool((model.mixer.weights[:, 1] > 0.2).all())
+
+
+def test_a_process_far_from_what_it_learned_is_taken_near_its_reference() -> None:
+    model = build(Config(experts=("svdgp", "persistence"), svdgp=SMALL), SHAPES[0])  # type: ignore[arg-type]
+    x, y = example_windows(SHAPES[0], 400)
+    list(model.fit(x, y, 1))
+    process = model.experts[0].model
+    assert isinstance(process, StreamModel) and isinstance(process.reference, LearnedReference)
+    assert torch.equal(process.cautious(x, process.predict(x)), process.predict(x).mean)
+    far = Inputs(x.past + 1e4, x.future)
+    issued, plain = process.predict(far).mean, process.reference.base(far)
+    found = model.experts[0].means(far, None)[0]
+    assert bool(((found - plain).abs() < 0.1 * (issued - plain).abs()).all())

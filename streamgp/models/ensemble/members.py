@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from streamgp.base import Inputs, Model, Shape, Step
 from streamgp.mixing.mixer import Mixer
+from streamgp.online.model import StreamModel
 from streamgp.predictives.mixed import Mixed
 from streamgp.state import Declared, Whole
 
@@ -47,7 +48,9 @@ class Member(Declared, nn.Module):
     def means(self, x: Inputs, base: Tensor | None) -> Tensor:
         """(count, N, T) forecasts. base: (N, T) what the linear expert forecasts; None where nobody asks for it."""
         issued = self.model.predict(x)
-        return issued.experts if self.count > 1 and isinstance(issued, Mixed) else issued.mean[None]
+        if self.count > 1 and isinstance(issued, Mixed):
+            return issued.experts
+        return (self.model.cautious(x, issued) if isinstance(self.model, StreamModel) else issued.mean)[None]
 
     def update(self, x: Inputs, y: Tensor, given: Tensor, base: Tensor | None) -> Step:
         """Learn N windows.

@@ -6,8 +6,10 @@ stage of its own learns what the mix leaves (`interactions`).
 
 Before any error is known the experts that learn have equal weights; `linear_short`, `iterated` and the naive ones have
 none but what their errors earn. Nor has a net, which stands on the linear expert where there is one: where it adds
-nothing, it has none. When a batch of windows is fitted, experts that learn what the linear one leaves see its forecast
-of each third after a fit on the others, so that errors are as they will be.
+nothing, it has none. The first errors are those of the experts before they learn a batch that is fitted: then each
+forecasts its reference. A GP that says that it knows less than its reference is taken nearer to that
+(`StreamModel.cautious`). When a batch of windows is fitted, experts that learn what the linear one leaves see its
+forecast of each third after a fit on the others, so that errors are as they will be.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ MATTERS = 0.25
 """Least weight of an expert whose warnings are passed on."""
 PARTS = 3
 """Parts of a batch that are forecast from the others."""
+UNLEARNED = 5.0
+"""Independent windows, N/H, up to which experts are as good as their references, when weights begin."""
 FEWEST = 60
 """Windows in a batch from which on parts of it are forecast from the others."""
 
@@ -171,6 +175,8 @@ class Ensemble(Declared, Model):
         batch = fingerprint(x, y)
         if self.interactions is not None:
             self.interactions.begin(x, y)
+        if not bool(self.mixer.count.any()):
+            self._compare_references(x, y)
         base = self._across(x, y) if any(isinstance(member, OnTop) for member in self.experts) else None
         fits = [member.fit(x, y, base, epochs) for member in self.experts]
         for done in zip_longest(*fits):
@@ -178,6 +184,20 @@ class Ensemble(Declared, Model):
             steps = {name: step for name, step in zip(self.names, done, strict=True) if step is not None}
             loss = -torch.nanmean(self._predict(x).log_prob(y)).item()
             yield reporting(self._step(steps, "epoch", loss), left_out)
+
+    def _compare_references(self, x: Inputs, y: Tensor) -> None:
+        """First weights, and the scale of errors, from what experts forecast that have learned nothing.
+
+        That is the reference of each: the season, the last value. It says little of what they forecast once they have
+        learned many windows, and all that is known of them after a few.
+        """
+        means = self._means(self.experts, x)
+        mixers = {self.mixer: means}
+        if self.interactions is not None:
+            mixers[self.interactions.share] = self.mixer.mean(means).expand(2, -1, -1)
+        for mixer, issued in mixers.items():
+            mixer.learn(issued, y)
+            mixer.weaken(min(1.0, (UNLEARNED * self.shape.horizon / len(y)) ** 2))
 
     def epochs_for(self, rows: int) -> int:
         return max(member.model.epochs_for(rows) for member in self.experts)
