@@ -106,8 +106,15 @@ class Mixer(Declared, nn.Module):
         return torch.einsum("knt,tk->nt", values, self.weights)
 
     def outvoted(self, means: Tensor) -> Tensor:
-        """(K, N, T) what is added to each weighted forecast where the median takes its place; 0 elsewhere."""
-        return (self._plausible(means) - means) * self.weights.T[:, None]
+        """(K, N, T) where the median takes the place of a forecast."""
+        return self._plausible(means) != means
+
+    def with_outvoted(self, terms: dict[str, Tensor], means: Tensor) -> dict[str, Tensor]:
+        """Terms (N, T) of a mix, and what medians add to them where a forecast is outvoted, if one is."""
+        where = self.outvoted(means).any(0)
+        if not bool(where.any()):
+            return terms
+        return terms | {OUTVOTED: torch.where(where, self.mean(means) - torch.stack(list(terms.values())).sum(0), 0.0)}
 
     def _plausible(self, means: Tensor) -> Tensor:
         """Forecasts beyond `WILD` mean errors from the median of all, or beyond `STRAY` from it and from the median by

@@ -66,6 +66,24 @@ def test_its_parts_add_up_to_the_mean(panel: bool, mixed: bool) -> None:
     assert "outvoted" in assert_adds_up(model, later)
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_memory_that_is_outvoted_has_no_part(mixed: bool) -> None:
+    """One with coefficients of 1e10 and some weight left: its terms would hide all others."""
+    model: DirectLinear | Ensemble = build(Config(), SEASONS)  # type: ignore[assignment]
+    if mixed:
+        model = ensemble.build(ensemble.Config(experts=("linear", "persistence", "seasonal_naive")), SEASONS)
+    x, y = example_windows(SEASONS, 400)
+    for start in range(0, 360, 60):
+        model.update(x.rows(slice(start, start + 60)), y[start : start + 60])
+    direct = model if isinstance(model, DirectLinear) else model.experts[0].model
+    assert isinstance(direct, DirectLinear) and direct.regression.sums is not None
+    with torch.no_grad():
+        direct.regression.sums.weights[0] *= 1e10
+    later = x.rows(slice(360, 400))
+    parts = assert_adds_up(model, later)
+    assert "outvoted" in parts and max(float(part.abs().max()) for part in parts.values()) < 1e4
+
+
 def test_another_future_of_a_known_input_changes_its_part_alone() -> None:
     model, (x, y) = build(Config(), SEASONS), example_windows(SEASONS, 500)
     for start in range(0, 480, 60):

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.errors import UsageError
-from streamgp.mixing.mixer import OUTVOTED, Mixer, forgetting
+from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.models.ensemble.config import Mix
 from streamgp.models.ensemble.interactions import Interactions, applies
 from streamgp.models.ensemble.members import Few, Member, OnTop
@@ -109,26 +109,23 @@ class Ensemble(Declared, Model):
 
     def _terms(self, x: Inputs) -> dict[str, Tensor]:
         means, found, start = self._means(self.experts, x), dict[str, Tensor](), 0
+        outvoted = self.mixer.outvoted(means)
         models = [member.model for member in self.experts if isinstance(member.model, DirectLinear)]
         looks = {model: model.regression.look(x) for model in models}
         base = looks[models[0]].base[0] if models else None
         for member in self.experts:
             own = slice(start, start + member.count)
             start += member.count
-            weights = self.mixer.weights[:, own]  # (T, count)
+            weights, none = self.mixer.weights[:, own], outvoted[own]  # (T, count), (count, N, T)
             if isinstance(member.model, DirectLinear):
-                terms = member.model.regression.parts(looks[member.model], weights)
-            elif base is None:
-                terms = {member.name: torch.einsum("knt,tk->nt", means[own], weights)}
+                terms = member.model.regression.parts(looks[member.model], weights, none)
             else:
-                terms = {
-                    REFERENCE: base * weights.sum(1),
-                    member.name: torch.einsum("knt,tk->nt", means[own] - base, weights),
-                }
+                added = torch.where(none, 0.0, means[own] - (0.0 if base is None else base))
+                terms = {} if base is None else {REFERENCE: base * weights.sum(1)}
+                terms[member.name] = torch.einsum("knt,tk->nt", added, weights)
             for label, value in terms.items():
                 found[label] = found[label] + value if label in found else value
-        outvoted = self.mixer.outvoted(means).sum(0)
-        found |= {OUTVOTED: outvoted} if bool(outvoted.any()) else {}
+        found = self.mixer.with_outvoted(found, means)
         if self.interactions is not None and not self.interactions.idle:
             mean = self.mixer.mean(means)
             both = self.interactions.both(x, mean, self.mixer.scale)

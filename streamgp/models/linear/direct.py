@@ -24,7 +24,7 @@ from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
-from streamgp.mixing.mixer import OUTVOTED, Mixer, forgetting
+from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.models.linear.columns import REFERENCE, Known, SeasonColumns, describe
 from streamgp.models.linear.phases import Phased, PhaseRegression
 from streamgp.online.glitches import plausible
@@ -239,14 +239,25 @@ class DirectRegression(nn.Module):
         phased, more = self.phases.look(under("phases.", held), phased, bases[0])
         return DirectLook(features, base, torch.cat([means, more]), bases[0], phased)
 
-    def parts(self, look: DirectLook, weights: Tensor) -> dict[str, Tensor]:
+    def parts(self, look: DirectLook, weights: Tensor, outvoted: Tensor) -> dict[str, Tensor]:
         """Terms of the mix of the memories: label -> (N, T), the reference first; with weights that add up to 1 their
-        sum is the mix.
+        sum is the mix where no memory is outvoted.
 
         Args:
             look: of `look`.
             weights: (T, M) of the memories.
+            outvoted: (M, N, T) where the forecast of a memory is none: of its terms the reference alone is there.
         """
+        if not bool(outvoted.any()):
+            return self._parts(look, weights)
+        found = dict[str, Tensor]()
+        for own, none in zip(torch.eye(len(outvoted), dtype=FLOAT), outvoted, strict=True):
+            for label, value in self._parts(look, weights * own).items():
+                term = value if label == REFERENCE else torch.where(none, 0.0, value)
+                found[label] = found[label] + term if label in found else term
+        return found
+
+    def _parts(self, look: DirectLook, weights: Tensor) -> dict[str, Tensor]:
         base, features = look.base[0], look.features[0]
         direct = weights[:, : len(self.halves)] if self.begun else weights
         found = {REFERENCE: base * direct.sum(1)}
@@ -457,7 +468,7 @@ class DirectLinear(Recalls, Model):
         return self._mixed(x, self.regression.look(x).means[:, 0]).affine(scale, torch.zeros_like(scale))
 
     def parts(self, x: Inputs) -> dict[str, Tensor]:
-        """Reference, own past, known and other inputs, calendar, constant; `OUTVOTED` where a memory is."""
+        """Reference, own past, known and other inputs, calendar, constant; `outvoted` where a memory is."""
         if self.panel is None:
             return self._parts(x)
         sizes = self.panel.sizes(x)
@@ -466,9 +477,9 @@ class DirectLinear(Recalls, Model):
 
     def _parts(self, x: Inputs) -> dict[str, Tensor]:
         look = self.regression.look(x)
-        found = self.regression.parts(look, self.mixer.weights)
-        outvoted = self.mixer.outvoted(look.means[:, 0]).sum(0)
-        return found | ({OUTVOTED: outvoted} if bool(outvoted.any()) else {})
+        means = look.means[:, 0]
+        found = self.regression.parts(look, self.mixer.weights, self.mixer.outvoted(means))
+        return self.mixer.with_outvoted(found, means)
 
     def hyperparameters(self) -> dict[str, Tensor]:
         """ridges (R,) and half_lives, in rows, of its memories; both are chosen, not estimated."""
