@@ -6,8 +6,8 @@ call. Those of the page are in docs/results/data/runs/finite_rkhs.jsonl. Tables 
 (`_finite`), mean and standard deviation over the splits, the paper's own below. The paper trained for 100 epochs, with
 learning rates chosen on a grid, and its splits are not known to be these. Ours: one rate for all sets and methods, but
 two for the noise of BSGD, whose w of each mini-batch finds too small a one, and two μ of MINIMAX; so many CPU-seconds
-or epochs a run, whichever end first. The page claims that no NLML is more than two of the paper's standard deviations above its mean,
-and that MINIMAX and SCGD are before BSGD in every set; the exit status is 0.
+or epochs a run, whichever end first. The page claims that no NLML is more than two of the paper's standard deviations
+above its mean, and that MINIMAX and SCGD are before BSGD in every set; the exit status is 0.
 
     python benchmarks/finite_rkhs_beside_the_paper.py --seconds 3 --splits 0 1 --sets bike --methods scgd minimax
     python benchmarks/finite_rkhs_beside_the_paper.py --print
