@@ -14,8 +14,9 @@ HALF_LIVES = np.array([0.25, 1.0, 3.0])
 """Cycles after which an absolute error counts half, in the fast, the daily and the slow volatility."""
 JUMPS = np.array([0.3, 0.15])
 """Log excess of the fast and the daily over the slow volatility that is taken for noise; twice it counts in full."""
-START = 12
-"""Rows that the raw standard deviation of a series' first forecast counts as, in its volatility."""
+START = 1
+"""Rows that the raw standard deviation of a series' first forecast counts as, in its volatility: that of a mix whose
+experts begin far apart is several times its error, and the slow volatility of months would remember it for years."""
 SPIKE = 5.0
 """An absolute error counts as at most so many times the present one: one spike does not widen bands for long."""
 LASTING = 4

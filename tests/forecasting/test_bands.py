@@ -129,6 +129,13 @@ def test_a_threefold_spread_is_followed_within_the_day() -> None:
     assert mean[6 + 3 * 24 :].mean() > 0.9
 
 
+def test_a_raw_deviation_that_is_far_too_large_is_forgotten_within_a_season() -> None:
+    played = Player(Bands(SHAPE, CALIBRATION, 12), np.random.default_rng(5).normal(size=80), sd=5.0)
+    played.play()
+    width = (played.quantiles[-1] - played.quantiles[0]).mean(1)
+    assert width[12:64].mean() < 1.5 * 2 * 1.96
+
+
 def test_one_spike_does_not_widen_the_bands_for_long() -> None:
     y = np.random.default_rng(3).normal(size=3000)
     y[2000] = 1e6
