@@ -35,7 +35,7 @@ def made(shape: str, seed: int) -> pd.DataFrame:
 
 
 def issued(frame: pd.DataFrame) -> pd.DataFrame:
-    """Forecasts of the last day of cutoffs: cutoff, t, step, y, the mean, and the place of the cutoff among the rows."""
+    """Forecasts of the last day of cutoffs, with the place of each cutoff among the rows."""
     known = [name for name in ("u", "v") if name in frame]
     model = streamgp.Forecaster("y", time="t", horizon=DAY, season=DAY, every="1h", warmup=WARM, known=known)
     found = model.cross_validation(frame, h=DAY, n_windows=DAY, step_size=1)
