@@ -49,3 +49,15 @@ def test_a_window_without_a_present_value_takes_nothing_of_a_learned_reference()
         reference.fit(Inputs(lags, x.future), truths, torch.ones(40).double())
         learned.append(reference(x))
     torch.testing.assert_close(learned[1], learned[0])
+
+
+def test_a_few_windows_that_overlap_say_little_of_a_reference() -> None:
+    """The prior counts for one independent window, H rows: 12 rows a third of it, 1,200 thirty-three times as many."""
+    shape, share = Shape(("y",), horizon=36, lags=1, past=("y",), future=()), []
+    for rows in (12, 1200):
+        last = torch.linspace(-1, 1, rows, dtype=torch.float64)
+        reference = LearnedReference(shape, 0.9)
+        x = Inputs(last.view(rows, 1, 1), torch.zeros(rows, 36, 0, dtype=torch.float64))
+        reference.fit(x, 3.0 * last[:, None].expand(-1, 36), torch.ones(rows, dtype=torch.float64))
+        share.append(float(reference.slope.mean()) / 2.0)
+    assert share == pytest.approx([1 / 4, 1 / 1.03], rel=0.01)
