@@ -180,11 +180,11 @@ def main() -> None:
                 sigma = mean_and_deviation([run["noise"] for run in runs])
                 which = {"ML-II": 1, "cv-admm": 0}.get(way)
                 paper = "" if which is None else PAPER[name][n][1].split("; ")[which]
-                estimates.append([f"{name}, {n}", way, str(len(runs)), ", ".join(parts), sigma, paper])
+                estimates.append([f"{name}, {n:,}", way, str(len(runs)), ", ".join(parts), sigma, paper])
                 table.append(
                     [
                         name,
-                        str(n),
+                        f"{n:,}",
                         way,
                         str(len(runs)),
                         values,

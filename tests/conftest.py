@@ -21,6 +21,9 @@ from tests.needs import absent, expected
 
 gc.set_threshold(50_000, 20, 50)  # as in a command: a search through all that torch and MLflow import takes a second
 
+SAMPLED = 4
+"""Of so many cases of a test that is `sampled` one is quick."""
+
 collect_ignore = ["users_script.py"]  # a script for the type checkers, without a test
 
 # What the shell sets for `streamgp`, MLflow and the terminal must not reach the tests.
@@ -53,9 +56,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = os.environ.get("HYPOTHESIS_SEED") or str(secrets.randbelow(2**32))
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m is asked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests that need what is not here."""
+    """Skip the tests that need what is not here; leave most cases of those that are sampled to the slow tests."""
+    cases = Counter[str]()
     for item in items:
+        if item.get_closest_marker("sampled"):
+            name = item.nodeid.partition("[")[0]
+            if cases[name] % SAMPLED:
+                item.add_marker("slow")
+            cases[name] += 1
         for name in (name for mark in item.iter_markers("needs") for name in mark.args):
             if reason := absent(name):
                 item.add_marker(pytest.mark.skip(reason=reason))

@@ -68,6 +68,7 @@ def test_a_generator_draws_the_same_numbers_in_a_copy() -> None:
     assert torch.equal(torch.rand(3, generator=one), torch.rand(3, generator=two))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", MODELS)
 def test_a_copy_of_a_learner_learns_without_it(model: str) -> None:
     data = frame_of(464).drop("k")

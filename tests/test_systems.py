@@ -135,6 +135,7 @@ def check_learned(forecaster: streamgp.Forecaster, home: Path) -> None:
 QUICKLY = [pytest.param(one, id=named(one), marks=[] if one.type in QUICK else [pytest.mark.slow]) for one in TYPED]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("one", QUICKLY)
 def test_it_learns_a_stream(one: System, tmp_path: Path) -> None:
     flags = {name: int(value) for name, value in one.flags.items()}

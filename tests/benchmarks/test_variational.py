@@ -56,6 +56,7 @@ def test_the_best_q_has_the_collapsed_bound(own: ModuleType, rows: Any) -> None:
     assert N * found.bound == pytest.approx(float(own.collapsed(rows.x, rows.y, points, hyper(own))), rel=1e-7)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mirror", [False, True])
 def test_a_whole_step_on_all_rows_is_the_best_q(
     own: ModuleType, rows: Any, mirror: bool, monkeypatch: pytest.MonkeyPatch

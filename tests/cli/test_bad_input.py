@@ -146,6 +146,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_cannot_be_done_says_why_and_what_to_try(
     case: Case, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

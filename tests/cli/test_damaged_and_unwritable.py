@@ -75,6 +75,7 @@ HUGE = "100000000000000000000"
 NUMBERS = ["seed", "horizon", "lags", "batch", "warmup", "season", "max-rows", "checkpoint-every", "epochs"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "text"), [*((name, HUGE) for name in NUMBERS), ("seed", "1e20"), ("horizon", "-1"), ("batch", "nan")]
 )

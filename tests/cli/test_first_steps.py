@@ -41,6 +41,7 @@ def summary(result: Result) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -142,6 +143,7 @@ def test_a_window_longer_than_the_table_is_said(tmp_path: Path) -> None:
         assert "64 rows" in json.loads(refused.stderr)["hint"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("zone", "shown"), [(None, None), ("+02:00", "+02:00"), ("UTC", "+00:00")])
 def test_printed_times_have_their_zone(tmp_path: Path, zone: str | None, shown: str | None) -> None:
     made = table(tmp_path, "y", wave(200), *(() if zone is None else ("--timezone", zone)))
@@ -236,6 +238,7 @@ def test_one_time_far_ahead_is_named_with_the_forecast_from_it(tmp_path: Path) -
     assert "99 rows were left out" in found["warnings"][0] and "48,001 steps" in found["warnings"][0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [(), ("--time-format", "epoch-ns")])
 def test_steps_of_a_part_of_a_second_are_told_apart(tmp_path: Path, options: tuple[str, ...]) -> None:
     times = [1_577_836_800_000_000_000 + 100_000_000 * at for at in range(200)]

@@ -47,6 +47,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("line", WRONG)
 def test_a_wrong_path_is_refused_at_once(line: str, environment: dict[str, str]) -> None:
     assert imported(environment, *line.split(), code=4, says=WRONG[line]) == set()

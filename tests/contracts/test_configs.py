@@ -38,6 +38,7 @@ def refused(config: type[BaseModel], field: str, value: Any) -> bool:
     return False
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "name"), PARTS)
 def test_no_option_takes_infinity_or_nan(kind: str, name: str) -> None:
     for config in configs(kind, name):

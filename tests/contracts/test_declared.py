@@ -204,6 +204,7 @@ def test_what_is_no_state_is_refused_and_changes_nothing(said: str) -> None:
     assert not forgotten(before, both, "both")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", SHAPES[:2], ids=["plain", "season"])
 @pytest.mark.parametrize("name", registry.names("models"))
 def test_a_checkpoint_forgets_nothing_of_a_model(name: str, shape: Any) -> None:

@@ -56,6 +56,7 @@ def initial_of(x: Inputs, y: Tensor, shape: Shape) -> Initial:
     return replace(found, values=values, scale=0.5 * inputs.scale, target_scale=y.std(0), noise=0.2 * y.std(0))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", registry.names("models"))
 def test_a_model_starts_from_hyper_parameters_or_says_why_not(name: str) -> None:
     cases = built(name)

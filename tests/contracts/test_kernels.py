@@ -32,6 +32,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", registry.names("kernels"))
 def test_laws(name: str) -> None:
     module = registry.load("kernels", name)

@@ -81,6 +81,7 @@ def stream(name: str, spec: WindowSpec, home: Path | None = None) -> Stream:
     return Stream(spec, name, SMALL.get(name, {}), home=home)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "spec"), names(PLAIN, KNOWN), ids=lambda v: v if isinstance(v, str) else "")
 def test_1_what_is_asked_is_not_changed_by_what_comes_later(name: str, spec: WindowSpec) -> None:
     """Truths that are moved from a row on leave every forecast issued before it, and at its micro-batch, alone."""
@@ -95,6 +96,7 @@ def test_1_what_is_asked_is_not_changed_by_what_comes_later(name: str, spec: Win
     assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "spec"), names(*SPECS), ids=lambda v: v if isinstance(v, str) else "")
 def test_2_chunks_do_not_matter(name: str, spec: WindowSpec) -> None:
     sights = []
@@ -105,6 +107,7 @@ def test_2_chunks_do_not_matter(name: str, spec: WindowSpec) -> None:
     assert same(sights[0], sights[1]) and same(sights[0], sights[2])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("script", CRASH_SCRIPTS, ids=str)
 @pytest.mark.parametrize("spec", SPECS, ids=["plain", "known", "regression"])
 def test_3_interrupted_is_uninterrupted(spec: WindowSpec, script: tuple[int, ...], tmp_path: Path) -> None:
@@ -157,6 +160,7 @@ def test_4_memory_is_bounded(spec: WindowSpec) -> None:
     assert sizes[1] == sizes[-1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "spec"), names(*SPECS), ids=lambda v: v if isinstance(v, str) else "")
 def test_5_and_6_a_checkpoint_predicts_alone(name: str, spec: WindowSpec, tmp_path: Path) -> None:
     """What is read from the disk, with no row of training data, asks and predicts as the run would have."""

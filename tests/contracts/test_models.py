@@ -200,6 +200,7 @@ def test_facts_hold(name: str) -> None:
     assert 0 < config.bytes_of(shape) < 10**9 and config.functions(shape) > 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in registry.names("models") if name != "exact"])
 def test_a_model_takes_what_is_estimated(name: str) -> None:
     """Within a factor of a few, as beside the state there are factors in work; a model that says nothing may be small.

@@ -49,6 +49,7 @@ APART = {"excel", "matlab", "mdf"}  # which start a process for each reading, as
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in APART else name for name in registry.names("sources")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_law(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / f"rows.{MESSAGES.get(name, name)}"

@@ -102,6 +102,7 @@ class Unlearns(Good):
         return super().predict(x).affine(torch.ones(()), self.sums[0, 0])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("broken", "message"),
     [

@@ -86,6 +86,7 @@ def rounded(data: pl.DataFrame) -> pl.DataFrame:
     return data.with_columns(pl.col("y").round(12))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("policy", POLICIES)
 @given(rows=ROWS, cuts=st.lists(st.integers(0, 30), max_size=4), size=st.integers(1, 30))
 @examples(25)

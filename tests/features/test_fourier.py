@@ -40,6 +40,7 @@ def basis(made_of: Fourier, x: Tensor) -> Tensor:
         return torch.cat([made_of.block(x, block) for block in range(made_of.blocks)], 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", KERNELS, ids=str)
 def test_blocks_are_independent_unbiased_estimates_of_the_kernel(options: dict[str, Any]) -> None:
     """B Φ_bΦ_bᵀ is an estimate of K for every block b; their mean is K to the error that their spread says, and that is

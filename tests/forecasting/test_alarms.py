@@ -65,6 +65,7 @@ SPELLS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "rate"), [*((name, 0.01) for name in STREAMS), ("bands of half the width", 0.002)])
 def test_the_share_of_anomalies_is_nominal(name: str, rate: float) -> None:
     y, sd = STREAMS[name]
@@ -73,6 +74,7 @@ def test_the_share_of_anomalies_is_nominal(name: str, rate: float) -> None:
     assert 0.8 < (p <= rate).mean() / rate < 1.2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rate", [0.01, 0.002])
 @pytest.mark.parametrize("name", ["Student's t with 3 degrees", "rounded to whole numbers", *SPELLS])
 def test_stretches_are_no_more_frequent_than_nominal(name: str, rate: float) -> None:

@@ -87,6 +87,7 @@ def skewed(rng: np.random.Generator, row: np.ndarray) -> np.ndarray:
     return rng.gamma(1.0, 1.0, row.shape) - 1.0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("noise", [scaled, heavy, drifting, daily, skewed])
 def test_coverage_over_all_by_tenth_by_step_and_by_phase(
     noise: Callable[[np.random.Generator, np.ndarray], np.ndarray],

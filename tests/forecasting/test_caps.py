@@ -29,6 +29,7 @@ def played(y: np.ndarray, rate: float, period: int) -> tuple[Bands, np.ndarray, 
     return bands, player.quantiles[-1], inside
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("period", [1, 24])
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 2.0])
 def test_upper_ends_are_within_twice_the_true_one(rate: float, period: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,7 @@ def test_a_drift_is_not_believed_and_a_movement_that_comes_is() -> None:
     assert (moving.dead_zone() <= 0.2).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("wide", [0.2, 5.0])
 def test_bands_cover_what_happened_where_those_of_the_paths_do_not(wide: float) -> None:
     world = World(30, drift=1.0, wide=wide)

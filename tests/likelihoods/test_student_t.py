@@ -10,6 +10,7 @@ import torch
 from streamgp.likelihoods.student_t import Config, build
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("ratio", "tolerance"), [(0.1, 1e-6), (1.0, 1e-4), (3.0, 0.01), (10.0, 0.2)])
 @pytest.mark.parametrize("dof", [3.0, 12.0])
 def test_expected_log_prob_is_the_integral_to_the_stated_tolerance(ratio: float, tolerance: float, dof: float) -> None:

@@ -78,6 +78,7 @@ class Killed(BaseException):
     """The process, as by SIGKILL: nothing is put in order."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("width", [0, 1])
 @pytest.mark.parametrize("step", ["quarantine", "before", "after", "acknowledge"])
 def test_a_crash_between_any_two_steps_is_repaired_on_restart(

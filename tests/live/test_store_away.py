@@ -40,6 +40,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience.Patience.__init__, "__defaults__", (0.01,))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("width", [0, 1])
 @pytest.mark.parametrize("there", [False, True])
 def test_what_was_not_answered_is_committed_once(
@@ -175,6 +176,7 @@ def _begins(command: str, home: Path, table: str, checkpoint: Path, say: Any) ->
             assert service.hosts
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", ["ingest", "broker", "train", "forecast", "serve"])
 def test_a_store_that_is_away_at_the_start_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str

@@ -46,6 +46,7 @@ def first_layer(model: StreamModel) -> Tensor:
     return next(value for name, value in gp_of(model).encoder.named_parameters() if name.endswith("net.0.weight"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("solver", ["exact", "kiss"])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: str(kernel["name"]))
 def test_noise_and_outputscale_are_the_files_and_rows_as_far_apart(kernel: dict[str, Any], solver: str) -> None:

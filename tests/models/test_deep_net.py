@@ -91,6 +91,7 @@ def test_it_is_an_encoder_and_a_linear_head(name: str) -> None:
     assert net(build(name, encoder={"hidden": 8, "width": 3})).head.in_features == 3 and own.size == 0
 
 
+@pytest.mark.sampled
 @EVERY
 def test_it_learns_what_a_line_cannot(name: str) -> None:
     x, y = windows(SYSTEM, series(700))

@@ -52,6 +52,7 @@ def served(model: StreamModel, x: Inputs) -> Tensor:
     return torch.stack([issued.mean, issued.variance])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("solver", [{"name": "kiss", "grid": 16}, "exact"], ids=str)
 @pytest.mark.parametrize("pretrain", [0, 2])
 def test_the_best_weights_are_served_with_the_posterior_of_all_rows_at_them(solver: Any, pretrain: int) -> None:
@@ -103,6 +104,7 @@ def test_a_fit_taken_up_again_is_the_fit_that_was_never_left(name: str, after: i
     assert torch.equal(parameters(resumed, x), parameters(whole, x))
 
 
+@pytest.mark.sampled
 @EVERY
 def test_a_fit_stops_when_patience_ends_and_stays_stopped(name: str) -> None:
     x, y = windows(SYSTEM, series(200))
@@ -320,6 +322,7 @@ def test_a_training_that_fails_numerically_is_undone_and_told(monkeypatch: pytes
     assert model.update(*chunk(x, y, 400, 410)).healthy
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("learnable", [True, False])
 def test_trainings_come_when_rows_have_doubled_and_more_seldom_where_they_gain_nothing(learnable: bool) -> None:
     x, y = windows(SYSTEM, series(1400))

@@ -42,6 +42,7 @@ def test_without_a_context_it_is_the_regression_on_windows() -> None:
     assert not isinstance(build(Config(predictive="student_t"), SEASONS), DirectLinear)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("panel", [False, True])
 @pytest.mark.parametrize("mixed", [False, True])
 def test_its_parts_add_up_to_the_mean(panel: bool, mixed: bool) -> None:

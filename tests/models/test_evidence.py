@@ -109,6 +109,7 @@ def test_a_common_prior_keeps_lengthscales_together() -> None:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("nu", "allowed"), [(None, {0}), (0.5, {3})])
 def test_it_chooses_the_kernel_that_the_data_came_from(
     nu: float | None, allowed: set[int], monkeypatch: pytest.MonkeyPatch

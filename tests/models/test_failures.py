@@ -47,6 +47,7 @@ def test_a_fit_of_the_stream_that_fails_numerically_is_undone_and_told(monkeypat
     assert model.update(*chunk(x, y, 60, 70)).done == "update"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["finite_rkhs", "linear", "qsgp", "rvm", "svdgp"])
 def test_a_window_whose_squares_overflow_is_left_out(name: str) -> None:
     """The other rows of its batch are learned as if it had not come."""
@@ -66,6 +67,7 @@ def test_a_window_whose_squares_overflow_is_left_out(name: str) -> None:
     assert torch.equal(*(model.predict(x).parameters() for model in models))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_rebuild_that_fails_changes_nothing_and_the_rows_are_learned(
     name: str, monkeypatch: pytest.MonkeyPatch

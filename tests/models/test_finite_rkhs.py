@@ -73,6 +73,7 @@ def standardised(model: SimulatedStreamModel, x: Inputs, y: Tensor) -> tuple[Ten
         return inside(model).learner.features(model.inputs(x)), model.targets(x, y)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", ["gram", "root", "factor"])
 @pytest.mark.parametrize("cut", [7, 50])
 def test_between_rebuilds_rows_are_learned_exactly(form: str, cut: int) -> None:
@@ -253,6 +254,7 @@ def test_a_failing_first_epoch_raises_and_a_later_one_is_undone(monkeypatch: pyt
     assert next(fit).healthy
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("predictive", ["gaussian", "student_t"])
 @pytest.mark.parametrize("prior", ["one", "mixed"])
 def test_drawn_functions_are_distributed_as_predict_says(predictive: str, prior: str) -> None:

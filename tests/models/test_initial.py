@@ -88,6 +88,7 @@ def test_otherwise_they_are_where_the_first_estimate_starts(name: str) -> None:
     assert not torch.equal(hyper_of(model).pack(), wanted.pack())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("learn", ["rebuild", "once"])
 def test_a_restored_model_goes_on_bit_for_bit(name: str, learn: str) -> None:

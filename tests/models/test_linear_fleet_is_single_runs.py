@@ -160,6 +160,7 @@ def steps_agree(found: Step, expected: Step) -> None:
     assert found.loss == pytest.approx(expected.loss, rel=1e-9, abs=1e-9, nan_ok=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_a_fleet_is_single_runs(case: str) -> None:
     shape, options = CASES[case]

@@ -67,6 +67,7 @@ def stream(model: Model, x: Inputs, y: Tensor, batch: int = 50) -> Told:
     return Told(np.concatenate(errors), np.concatenate(deviations))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("batch", [7, 50])
 @pytest.mark.parametrize("horizon", [1, 6])
 @pytest.mark.parametrize("name", MODELS)

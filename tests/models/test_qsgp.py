@@ -200,6 +200,7 @@ def test_probabilities_are_calibrated_and_begin_at_the_share_of_ones() -> None:
     assert torch.isfinite(rare.predict(far).mean).all() and float(posterior(rare).engine.sites.offset) < -1.5
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{}, {"likelihood": "laplace"}], ids=["gaussian", "laplace"])
 def test_one_glitch_widens_no_band(options: dict[str, Any]) -> None:
     x, y = wave(1500)
@@ -270,6 +271,7 @@ def test_steps_look_at_every_row_of_a_table_in_every_epoch(monkeypatch: pytest.M
     assert errors[0] < 0.5 * errors[1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("options", "many"),
     [

@@ -162,6 +162,7 @@ def test_the_scale_of_forecasts_errors_is_without_their_own_variance() -> None:
         assert abs(float(sites.level()) - 0.5) < 0.02
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("covariance", "updates"), [("head", 300), ("exact", 1)])
 def test_a_visited_stream_comes_to_where_a_batch_does(covariance: str, updates: int) -> None:
     """Kept rows, and the sums of the head of those very rows: visits lead to the same means as sweeps; so does one

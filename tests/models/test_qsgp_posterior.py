@@ -78,6 +78,7 @@ def windows(shape: Shape, rows: int, outcomes: bool) -> tuple[Inputs, Tensor]:
     return Inputs(past, future), torch.stack([y[t : t + shape.horizon] for t in origins])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("online", [False, True], ids=["batch", "stream"])
 @pytest.mark.parametrize(
     ("shape", "options"),

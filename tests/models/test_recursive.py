@@ -81,6 +81,7 @@ def test_row_by_row_is_the_batch_posterior(form: Form) -> None:
     assert agrees(learned(form, phi, y, 1), phi[:40], batch(phi, y, 0.1, phi[:40]), 1e-9)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("cond", "root", "gram"), [(1e5, 1e-8, 1e-6), (1e8, 2e-6, 1e-2)])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_root_keeps_the_digits_that_the_products_lose(form: Form, cond: float, root: float, gram: float) -> None:

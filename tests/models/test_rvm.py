@@ -201,6 +201,7 @@ def test_a_fit_of_the_same_windows_has_no_new_rows() -> None:
     assert again.seen == 240, "other windows of the same targets are new"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("streamed", [False, True], ids=["fit", "stream"])
 def test_a_column_that_is_mostly_missing_has_its_own_noise(streamed: bool) -> None:
     """sin 2u and cos 1.5u with noise of 0.3, 70 % of the second missing."""

@@ -198,6 +198,7 @@ def test_columns_have_their_own_noise() -> None:
     assert spread[0].item() == pytest.approx(0.5, rel=0.3) and spread[1].item() == pytest.approx(4.0, rel=0.1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("likelihood", ["gaussian", "laplace"])
 def test_a_rebuild_that_fails_changes_nothing_and_the_rows_are_learned(
     likelihood: str, monkeypatch: pytest.MonkeyPatch
@@ -223,6 +224,7 @@ def test_a_rebuild_that_fails_changes_nothing_and_the_rows_are_learned(
     assert torch.equal(failed.predict(x).parameters(), other.predict(x).parameters())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kernel", ["squared_exponential", None, "locally_periodic"])
 def test_a_first_batch_without_signal_does_not_last(kernel: str | None) -> None:
     """A rebuild searches from the last hyper-parameters, and from the default."""

@@ -61,6 +61,7 @@ def scored(model: StreamModel, targets: tuple[str, ...]) -> tuple[Tensor, Tensor
     return error, issued.variance.mean(0).sqrt() / error, ((y - issued.mean).abs() < 1.96 * spread).double().mean(0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("batch", [False, True], ids=["stream", "batch"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_raw_bands_are_those_of_each_target(family: str, batch: bool) -> None:
@@ -73,6 +74,7 @@ def test_raw_bands_are_those_of_each_target(family: str, batch: bool) -> None:
         assert float(error[place]) < 1.1 * float(alone), target
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_goes_on_where_it_was_interrupted(family: str) -> None:
     model, part = learned(family, TARGETS, batch=False), FAMILIES[family]
@@ -88,6 +90,7 @@ def test_it_goes_on_where_it_was_interrupted(family: str) -> None:
         other.restore(tensors | {noise[family]: torch.ones(1, dtype=torch.float64)}, rest)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_noise_of_each_is_told(family: str) -> None:
     model = learned(family, TARGETS, batch=True)

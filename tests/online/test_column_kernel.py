@@ -41,6 +41,7 @@ def fitted(family: str) -> tuple[Any, Inputs, torch.Tensor]:
     return model, x, y
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_regression_with_this_kernel_is_the_model(family: str) -> None:
     """m + k(x, X)(k(X, X) + σ² I)⁻¹(y − m), Rasmussen & Williams 2006, equation 2.25."""
@@ -57,6 +58,7 @@ def test_a_regression_with_this_kernel_is_the_model(family: str) -> None:
     assert lengths.shape == (2,) and 0.5 < lengths[0] < 10 < lengths[1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_noise_is_that_of_forecasts(family: str) -> None:
     model, x, _ = fitted(family)

@@ -109,6 +109,7 @@ def test_naive_folds_are_their_own_runs_and_the_mean_of_logarithms() -> None:
     assert found.history[-1] == pytest.approx(0.5 * (alone[0].history[-1] + alone[1].history[-1]))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scheme", ["naive", "principled"])
 def test_what_is_returned_is_told_and_repeats_itself(scheme: Any) -> None:
     kernel, asked = tied(SE, lengthscale=1.0), config(scheme=scheme, iterations=30, polish=0)

@@ -58,6 +58,7 @@ class OnlyPosterior(Solver):
         return self.inner.condition(data)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scheme", STALE)
 def test_mini_batch_gradients_average_to_the_full_gradient(scheme: Any) -> None:
     """For rows and majoriser over one partition, exactly; for the sub-matrix over 1500 draws, |z| < 5 each."""

@@ -25,6 +25,7 @@ from tests.optim.block_toys import (
 from tests.properties import examples
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("weights", ["none", "rows", "columns"])
 @pytest.mark.parametrize(("missing", "own_noise"), [(False, False), (True, True)])
 def test_sweeps_reach_the_dense_solution(weights: str, missing: bool, own_noise: bool) -> None:
@@ -146,6 +147,7 @@ def test_conjugate_sweeps_need_fewer() -> None:
     assert errors[1] < 0.1 * errors[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("history", [3, 30])
 def test_sweeps_beyond_convergence_do_no_harm(history: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Directions made of rounding errors let mean and residual part by 0.5 and more here, if they are let in."""

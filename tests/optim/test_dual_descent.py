@@ -49,6 +49,7 @@ def solution(made: DualDescent, x: Tensor, y: Tensor, weight: Tensor | None) -> 
     return np.stack(out, 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("weights", ["none", "rows", "columns"])
 @pytest.mark.parametrize("missing", [False, True])
 def test_with_one_block_it_ends_at_ridge_regression(weights: str, missing: bool) -> None:

@@ -33,6 +33,7 @@ def test_iterations_are_those_of_the_start_that_won_scouting_included() -> None:
         assert found.history[-1] == pytest.approx(found.loss, rel=1e-3)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("folds", [1, 2, 5])
 def test_it_ends_at_the_dense_optimum(folds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implicit, "IMPROVEMENT", 1e-6)

@@ -67,6 +67,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", CASES, ids=lambda one: str(one["name"]))
 def test_steps_end_where_the_bound_is_largest(options: dict[str, Any]) -> None:
     likelihood = choice.build("likelihoods", choice.read("likelihoods", options), 2)

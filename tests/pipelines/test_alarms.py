@@ -49,6 +49,7 @@ def test_a_report_has_the_rows_behind_the_last_full_micro_batch(tmp_path: Path) 
     assert "Forecasts" in page.sections and "Alarms" in page.sections
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("level", [0.0, 7.25])
 def test_a_constant_raises_no_alarm_and_no_warning(level: float, tmp_path: Path) -> None:
     """A stuck value is one that varied before. Masses of a target without spread divided by it."""

@@ -224,6 +224,7 @@ REFUSED: dict[str, Refused] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str, tmp_path: Path) -> None:
     case = REFUSED[name]
@@ -390,6 +391,7 @@ TAKEN: dict[str, Taken] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TAKEN)
 def test_taken_as_far_as_it_can_be(name: str, tmp_path: Path) -> None:
     case = TAKEN[name]
@@ -413,6 +415,7 @@ def test_a_column_of_numbers_is_not_text_without_a_word(cell: str, tmp_path: Pat
     assert "'y'" in hints and "--thousands" in hints and "--decimal" in hints and "'name'" not in hints
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("packed", [bytes, gzip.compress, zstandard.compress])
 def test_blocks_and_limits_do_not_matter(packed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long lines, runs of blank lines and quotes over several lines, in blocks of every size."""

@@ -123,6 +123,7 @@ def test_blocks_are_the_ends_of_equal_parts(tmp_path: Path) -> None:
     assert pl.read_parquet(tmp_path / "p.parquet")["ds"].to_list() == rows[rows % 100 >= 80].tolist()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", ["column", "tail", "column and lags"])
 @pytest.mark.parametrize("options", [{}, SVDGP], ids=["linear", "svdgp"])
 def test_held_out_targets_change_nothing_of_the_model(tmp_path: Path, case: str, options: dict[str, Any]) -> None:

@@ -65,6 +65,7 @@ def told_of(summary: dict[str, Any]) -> list[str]:
     return [one for one in summary["warnings"] if "season" in one and "nothing was scored" not in one]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("every", [None, HOUR_NS])
 @pytest.mark.parametrize("first", [0, 10])
 def test_a_table_followed_from_nothing_gives_the_model_of_the_whole_table(

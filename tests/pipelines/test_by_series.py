@@ -10,6 +10,7 @@ import pytest
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fleet", [False, True])
 def test_errors_of_each_series_are_those_of_its_forecasts(tmp_path: Path, fleet: bool) -> None:
     data = frame_of(500, ("a", "b"))

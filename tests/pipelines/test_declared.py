@@ -36,6 +36,7 @@ def rows_of(spec: WindowSpec, count: int) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_checkpoint_forgets_nothing_of_a_learner(name: str) -> None:
     spec, calibration, more = RECIPES[name]

@@ -87,6 +87,7 @@ def test_killed_at_random_moments(online: World, tmp_path: Path) -> None:
     online.compare(tmp_path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [GP, NET], ids=["gp_lstm", "lstm"])
 def test_the_same_rows_in_other_commits(tmp_path: Path, options: dict[str, Any]) -> None:
     data = frame_of(500)
@@ -143,6 +144,7 @@ def test_a_finished_run_repeats_its_summary(online: World, tmp_path: Path) -> No
     assert scores_of(one) == scores_of(two) and one["seconds"] == two["seconds"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "options",
     [

@@ -51,6 +51,7 @@ def test_the_checks_of_scikit_learn(one: Any) -> None:
     assert sum(check["status"] == "passed" for check in found) > 45
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("one", SMALL, ids=lambda one: type(one).__name__)
 def test_a_regressor_learns_goes_on_and_is_kept(one: Any) -> None:
     x, y = rows()
@@ -75,6 +76,7 @@ def test_a_regressor_learns_goes_on_and_is_kept(one: Any) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("one", SMALL, ids=lambda one: type(one).__name__)
 def test_covariances_of_all_rows_have_the_variances_on_their_diagonal(one: Any) -> None:
     x, y = rows()

@@ -119,6 +119,7 @@ def test_known_inputs_need_a_future(known: Path) -> None:
     assert "--future" in caught.value.hint
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", ["offsets", "naive", "utc", "parquet", "naive parquet", "jsonl", "longer"])
 def test_a_future_in_any_form_is_the_same(known: Path, tmp_path: Path, form: str) -> None:
     data, path = future_of(known, 12 if form == "longer" else 3), tmp_path / "future.csv"

@@ -37,6 +37,7 @@ def future_of(data: pl.DataFrame, rows: int) -> pl.DataFrame:
     return data.slice(rows, 3).drop("y")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("series", [(), ("a", "b")])
 @pytest.mark.parametrize("model", ["linear", "auto"])
 def test_it_gives_the_numbers_of_the_command_line(tmp_path: Path, series: tuple[str, ...], model: str) -> None:
@@ -295,6 +296,7 @@ def test_contributions_add_up_to_the_forecast(model: str, series: tuple[str, ...
     assert_frame_equal(found, again)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_spike_among_the_history_is_drawn_hollow_at_the_edge(sign: int) -> None:
     """And named, in a picture and a page; where a second one makes both a level there is none."""
@@ -385,6 +387,7 @@ def test_whole_days_of_a_workbook_are_said() -> None:
     assert not any("excel" in one for one in counted.warnings)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("known", [(), "k"])
 @pytest.mark.parametrize("horizon", [3, 40])
 @pytest.mark.parametrize("model", ["auto", "svdgp"])

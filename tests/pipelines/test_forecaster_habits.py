@@ -120,6 +120,7 @@ def test_no_forecast_has_seen_a_row_after_its_cutoff() -> None:
     assert (found.filter(~first)["linear"] - other.filter(~first)["linear"]).abs().min() > 1e-3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("known", [(), "k"])
 @pytest.mark.parametrize("model", ["linear", "svdgp"])
 def test_a_window_is_what_a_fit_up_to_its_cutoff_predicts(known: Any, model: str) -> None:

@@ -38,6 +38,7 @@ def learned(y: np.ndarray, **options: Any) -> tuple[Any, list[str]]:
     return found, [str(one.message) for one in caught]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", [0, 1])
 def test_nights_have_no_negative_forecast_and_it_is_said_once(seed: int) -> None:
     y = sun(seed)

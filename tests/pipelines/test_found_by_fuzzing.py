@@ -137,6 +137,7 @@ def test_whole_numbers_of_any_length(value: int) -> None:
     assert len(natural([1, value])) == 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("place", ["A999999999999", "A1048577", "XFE1", "AAAAAA1", "XFD1048576"])
 def test_a_cell_that_is_far_away_fills_no_memory(tmp_path: Path, place: str) -> None:
     pl.DataFrame({"t": [1, 2], "y": [3, 4]}).write_excel(tmp_path / "whole.xlsx")

@@ -59,6 +59,7 @@ def _parquet_bytes() -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_format_gives_the_same_rows_and_again_none(name: str, tmp_path: Path) -> None:
     WRITERS[name](tmp_path / name)
@@ -144,6 +145,7 @@ def test_it_waits_in_every_format(name: str, tmp_path: Path) -> None:
 STUCK = "ds,y\n2024-01-01,1\n2024-01-02,12"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["a file", "standard input", "gzip"])
 @pytest.mark.parametrize("series", [False, True])
 def test_a_torn_line_that_was_taken_is_repaired(

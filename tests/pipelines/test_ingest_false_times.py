@@ -35,6 +35,7 @@ COMPACT = {"%Y%m%d": timedelta(days=1), "%Y%m%d%H": timedelta(hours=7), "%Y%m%d%
            "%Y%m%d%H%M%S": timedelta(seconds=12_345)}  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @pytest.mark.parametrize("form", COMPACT)
 def test_dates_without_separators_are_dates(form: str, suffix: str, tmp_path: Path) -> None:
@@ -257,6 +258,7 @@ def epochs(share: float, odd: int, scale: int = 1) -> list[int]:
     return [odd * second if not at % every else second * scale for at, second in enumerate(SECONDS)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @pytest.mark.parametrize(
     ("cells", "aside"),
@@ -301,6 +303,7 @@ def test_times_before_1980_among_later_ones_are_kept(tmp_path: Path) -> None:
     assert take(tmp_path / "t", path, time="time", time_format="epoch-s")["quarantined"] == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @pytest.mark.parametrize("far", [10**17, -(10**17), 9 * 10**18, -(2**63)])
 def test_a_number_that_is_far_away_is_put_aside(far: int, suffix: str, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ TIMES = [START + timedelta(minutes=15 * at) for at in range(8)]
 SCALES = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @pytest.mark.parametrize("unit", SCALES)
 def test_an_epoch_with_the_name_of_a_time_is_the_time(unit: str, suffix: str, tmp_path: Path) -> None:

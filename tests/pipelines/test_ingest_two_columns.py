@@ -41,6 +41,7 @@ def halves(start: datetime, days: int) -> pl.DataFrame:
     return pl.DataFrame({"Date": local, "Period": numbers, "y": range(len(local)), "at": instants})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("day", "clock", "form"),
     [
@@ -134,6 +135,7 @@ def test_settlement_periods_through_a_change_of_the_clock(start: datetime, every
     assert names(refused.value.hint, "--timezone")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin", "Australia/Sydney", "Australia/Lord_Howe"])
 @pytest.mark.parametrize("count", [24, 48])
 @pytest.mark.parametrize("style", ["counted", "shown", "extra"])
@@ -168,6 +170,7 @@ def test_numbers_of_a_clock_that_is_changed_as_sources_have_them(zone: str, coun
         assert found == expected
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["HE", "Hr_End", "HourEnding", "hour_ending", "Hour", "Heure"])
 @pytest.mark.parametrize("month", [3, 11])
 def test_hours_that_end_are_found_by_any_name_and_read_as_the_clock_has_them(
@@ -190,6 +193,7 @@ def test_hours_that_end_are_found_by_any_name_and_read_as_the_clock_has_them(
         assert rows(table)[f"Date,{name}"].to_list() == instants
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("minutes", [60, 30])
 @pytest.mark.parametrize("month", [3, 11])
 @pytest.mark.parametrize("mark", ["", "*", "X"])
@@ -289,6 +293,7 @@ def test_describe_reads_both_and_says_what_seems_to_be(tmp_path: Path) -> None:
     assert found["columns"][0]["type"] == "timestamp[us]"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("second", ["Period", "Time"])
 def test_a_forecaster_reads_both(second: str, tmp_path: Path) -> None:
     times = wall(8)

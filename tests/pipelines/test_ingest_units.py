@@ -189,6 +189,7 @@ CELLS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", ["json", "csv", "msgpack"])
 @pytest.mark.parametrize("name", CELLS)
 def test_cells_of_messages_say_their_unit(name: str, form: str, tmp_path: Path) -> None:

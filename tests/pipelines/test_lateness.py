@@ -59,6 +59,7 @@ def run_in_parts(home: Path, data: pl.DataFrame, cuts: list[int], **options: Any
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("series", "options"), [((), {}), (("a", "b"), {"known": "k"})])
 def test_a_stream_shuffled_within_the_lateness_is_the_sorted_one(
     tmp_path: Path, series: tuple[str, ...], options: dict[str, Any]
@@ -170,6 +171,7 @@ def test_a_table_that_was_made_before_the_flag_goes_on_without_it(
     assert pl.read_delta(str(tmp_path / "t")).columns == ["_seq", "ds", "y"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("series", [(), ("a", "b")])
 def test_a_forecaster_learns_frames_as_the_command_line_its_table(tmp_path: Path, series: tuple[str, ...]) -> None:
     mixed = shuffled(frame_of(300, series), 5)
@@ -202,6 +204,7 @@ def coming_again(data: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts)[np.argsort(np.concatenate(places), kind="stable").tolist()]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("policy", "late"), [("last", {}), *((policy, {"lateness": "5h"}) for policy in get_args(Policy))]
 )

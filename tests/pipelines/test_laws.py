@@ -86,6 +86,7 @@ def test_known_inputs_beyond_the_horizon_change_no_forecast(tmp_path: Path, mode
         assert (before["linear"] != behind["linear"]).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("known", [None, "k"])
 def test_every_step_is_scored_with_what_was_issued(tmp_path: Path, known: str | None) -> None:
     """The numbers that come back with a truth are those of the question's own micro-batch."""
@@ -166,6 +167,7 @@ def test_a_compacted_table_goes_on_where_it_was(tmp_path: Path) -> None:
     assert_same_state(tmp_path / "c", tmp_path / "d")
 
 
+@pytest.mark.sampled
 @each_model
 def test_a_partial_micro_batch_is_scored_but_not_learned(tmp_path: Path, model: str) -> None:
     data = frame_of(700)  # 200 + 7 · 64 + 52
@@ -234,6 +236,7 @@ def test_a_target_that_stops_obeys_the_laws_too(tmp_path: Path) -> None:
 # Law 4 in small: nothing that is kept grows with the stream
 
 
+@pytest.mark.sampled
 @each_model
 def test_what_is_kept_does_not_grow(tmp_path: Path, model: str) -> None:
     table = make_table(tmp_path / "t", frame_of(2000))
@@ -261,6 +264,7 @@ def test_a_checkpoint_forecasts_without_its_table(tmp_path: Path, model: str) ->
     assert_frame_equal(alone, expected, check_exact=True)
 
 
+@pytest.mark.sampled
 @each_model
 def test_a_forecast_is_what_the_run_issued_at_that_row(tmp_path: Path, model: str) -> None:
     """At the first row behind a micro-batch a run and its checkpoint know the same, if that row is not learned."""

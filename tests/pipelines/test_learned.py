@@ -33,6 +33,7 @@ def fitted(model: str, **options: Any) -> streamgp.Forecaster:
     return streamgp.Forecaster("y", model=model, **given).fit(frame_of(300))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", sorted(KERNELS | {"linear", "persistence", "seasonal_naive", "iterated", "gru"}))
 def test_every_model_shows_what_it_has_and_says_what_it_has_not(model: str) -> None:
     made = fitted(model)

@@ -65,6 +65,7 @@ def ask(home: Path, **options: Any) -> Forecast:
     return forecast(ForecastConfig.read({"checkpoint": home / "c", "device": "cpu", **options}))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", CLOCKS)
 def test_a_future_in_the_clock_of_the_source(worlds: Callable[[str], Path], kind: str, tmp_path: Path) -> None:
     home, written = worlds(kind), CLOCKS[kind][0]

@@ -413,6 +413,7 @@ def test_a_model_in_its_warm_up_does_not_forecast(tmp_path: Path) -> None:
         load(tmp_path / "c").forecast()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("given", "most"), [({"checkpoint_every": 10_000}, 2), ({"checkpoint_every": None}, 99)])
 def test_a_minute_of_work_is_kept_unless_the_rows_between_checkpoints_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], most: int

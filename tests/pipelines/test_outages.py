@@ -57,6 +57,7 @@ def test_an_outage_before_the_forecast_costs_accuracy_not_honesty_and_is_told() 
     assert np.mean(covered) > 0.9 and wider[0] < wider[1] <= wider[2]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("new", "gone"), [(3, 6), (3, 30), (12, 30), (24, 6), (48, 6)])
 def test_a_level_that_moved_before_an_outage_is_where_it_is_after_it(new: int, gone: int) -> None:
     y = stream()

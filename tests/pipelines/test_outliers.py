@@ -10,6 +10,7 @@ import pytest
 from tests.pipelines.worlds import frame_of, make_table, run
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("series", [(), ("a", "b")])
 @pytest.mark.parametrize("spike", [1e4, None])
 def test_a_spike_is_named(tmp_path: Path, series: tuple[str, ...], spike: float | None) -> None:

@@ -56,6 +56,7 @@ def steps_checked(data: pl.DataFrame) -> pl.DataFrame:
     return data
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["linear", "seasonal_naive"])
 @pytest.mark.parametrize("series", [(), ("a", "b", "c")])
 def test_every_score_is_in_the_file(tmp_path: Path, model: str, series: tuple[str, ...]) -> None:

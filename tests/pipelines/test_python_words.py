@@ -204,6 +204,7 @@ BAD: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", BAD)
 def test_no_error_of_python_names_a_flag(case: str, tmp_path: Path) -> None:
     with pytest.raises(StreamgpError) as refused:

@@ -48,6 +48,7 @@ def test_a_recipe_is_its_json(name: str) -> None:
         assert rest == same and all(same_bits(tensor, other[key]) for key, tensor in mine.items())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{"model": "svdgp"}, {"alarm_rate": 0.01, "lower": 0.0}, {"score_from": "250"}])
 def test_what_is_restored_has_the_recipe_of_the_run(tmp_path: Path, options: Mapping[str, Any]) -> None:
     from streamgp_pipelines import load

@@ -44,6 +44,7 @@ def by_means(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Linear, "functions", lambda self, paths, generator: lambda x: self.predict(x).mean)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("series", "transform"), [((), None), (("a", "b", "c"), None), ((), "log")])
 def test_a_simulation_of_the_past_is_one_that_could_have_been_made(
     series: tuple[str, ...], transform: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

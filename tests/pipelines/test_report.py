@@ -160,6 +160,7 @@ def test_what_is_not_known_is_named_with_its_remedy(run: Trained, tmp_path: Path
     assert "Coverage by step" in titles and not any(name.startswith("PIT") for name in titles)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("every", "why"), [(None, "its table no interval"), (100, "is not a whole number of 4 to")])
 def test_why_there_is_no_place_in_a_cycle(every: int | None, why: str, tmp_path: Path) -> None:
     start = datetime(2024, 1, 1, tzinfo=UTC)
@@ -172,6 +173,7 @@ def test_why_there_is_no_place_in_a_cycle(every: int | None, why: str, tmp_path:
     assert why in line
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["linear", "ensemble"])
 def test_the_terms_of_the_newest_forecast_add_up_to_it(tmp_path: Path, model: str) -> None:
     make_table(tmp_path / "table", frame_of(500))

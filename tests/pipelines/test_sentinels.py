@@ -33,6 +33,7 @@ def scored(columns: dict[str, Any], **options: Any) -> tuple[float, list[str]]:
     return learned.scores["mae"], [str(one.message) for one in caught]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("where", ["target", "input"])
 def test_a_sentinel_costs_what_a_missing_value_does(where: str) -> None:
     y, x, rows = stream(), stream(1), np.flatnonzero(np.random.default_rng(2).random(HOURS) < 0.01)[1:]

@@ -208,6 +208,7 @@ def test_several_targets(tmp_path: Path) -> None:
     assert_allclose(mean["y"], found.frame["linear"], rtol=1e-12)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["rows", "steps", "days", "unknown interval", "fixed offset"])
 def test_a_simulation_is_rows_pushed_one_by_one(kind: str, tmp_path: Path) -> None:
     """By plug-in, on a clock that changes to summer time, steps of two, rows without a clock: as `forecast` goes on."""

@@ -25,6 +25,7 @@ def stream(spike: float | None) -> Any:
     return pl.DataFrame({"ds": np.arange(ROWS), "y": y})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["linear", "svdgp", "auto", "persistence"])
 def test_the_forecast_behind_a_spike_is_the_usual_one_and_wider(model: str) -> None:
     def forecast(frame: pl.DataFrame) -> tuple[Any, Any, Forecaster]:

@@ -176,6 +176,7 @@ def newest(home: Path) -> Path:
     return checkpoint.read(home).path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("damage", ["cut", "flipped", "no state", "other state", "empty"])
 def test_a_damaged_checkpoint_is_passed_over(copied: World, damage: str) -> None:
     """The run goes on from the one before, says so, and ends with the same numbers."""

@@ -52,6 +52,7 @@ RUNS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", RUNS)
 def test_no_file_is_read_more_than_twice_until_all_is_learned(tmp_path: Path, name: str, opened: Counter[str]) -> None:
     names, options = RUNS[name]
@@ -64,6 +65,7 @@ def test_no_file_is_read_more_than_twice_until_all_is_learned(tmp_path: Path, na
     assert max(opened.values()) <= 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{"test_tail": 0.2}, {"test_column": "test", "lags": 0, "known": "y2"}])
 def test_batch_training_reads_twice_until_it_scores(
     tmp_path: Path, options: dict[str, Any], opened: Counter[str], monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ from tests.pipelines.worlds import frame_of, make_table, run
 SAME = frame_of(300).with_columns(z=pl.lit(5.0), w=pl.lit(None, pl.Float64))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{}, {"online": None, "test_tail": 0.2, "epochs": 1, "model": "svdgp"}])
 def test_a_target_of_one_value_is_said(options: dict[str, object], tmp_path: Path) -> None:
     make_table(tmp_path / "t", SAME)

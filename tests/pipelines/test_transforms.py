@@ -101,6 +101,7 @@ def test_scores_are_those_of_the_forecasts_in_target_units(tmp_path: Path) -> No
     assert summary["nlpd"] < other["nlpd"] - 0.2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["log", "logit"])
 def test_values_at_and_beyond_a_bound_lose_no_row(tmp_path: Path, kind: str) -> None:
     y = np.clip(0.4 + 0.5 * np.sin(2 * np.pi * HOURS / 24) + 0.1 * np.random.default_rng(3).normal(size=2600), 0, 1)[

@@ -150,6 +150,7 @@ def test_moments_density_and_quantiles_are_scipys(name: str) -> None:
             assert q.item() == pytest.approx(twin.ppf(level.item()), rel=PRECISION.get(name, 1e-8), abs=1e-9)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_crps_is_the_integral_of_the_squared_distance_of_distribution_functions(name: str) -> None:
     p, twins = CASES[name]()
@@ -161,6 +162,7 @@ def test_crps_is_the_integral_of_the_squared_distance_of_distribution_functions(
             assert got == pytest.approx(below + above, rel=PRECISION.get(name, 1e-6))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_samples_have_the_distribution(name: str) -> None:
     p, twins = CASES[name]()

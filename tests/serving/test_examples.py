@@ -33,6 +33,7 @@ CLOCKS: dict[str, tuple[list[Any], dict[str, str], list[Any], str]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CLOCKS)
 @pytest.mark.parametrize("series", [False, True])
 def test_they_have_the_time_of_the_stream_and_can_be_sent(name: str, series: bool, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_rows_are_taken_once_and_faulty_ones_are_named(intake: Intake, home: Pat
     assert (taken(intake, [late]).late, taken(intake, [late]).duplicates) == (1, 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "times",
     [

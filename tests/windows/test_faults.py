@@ -246,6 +246,7 @@ def test_a_spike_is_a_truth_and_missing_among_the_values_before(known: bool) -> 
             torch.testing.assert_close(a, b, equal_nan=True, rtol=0, atol=0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("known", [False, True])
 def test_the_first_value_of_a_level_comes_back(known: bool) -> None:
     """However the stream is cut, and restored in between, questions see it once a second one is there."""
@@ -263,6 +264,7 @@ def test_the_first_value_of_a_level_comes_back(known: bool) -> None:
             torch.testing.assert_close(a, b, equal_nan=True, rtol=0, atol=0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("known", [False, True])
 def test_the_first_value_of_a_level_of_an_input_comes_back(known: bool) -> None:
     """As that of a target; a spike does not, and neither depends on how the stream is cut."""

@@ -77,6 +77,7 @@ def filled(x: np.ndarray, seasons: tuple[int, ...] = (24, 168), back: int = 700)
     return lost.fill(ring, nil, np.arange(len(x)), x[:, None], np.full(1, -1))[:, 0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(4))
 def test_however_a_stream_is_cut_and_restarted_the_questions_are_the_same(seed: int) -> None:
     generator = np.random.default_rng(seed)

@@ -65,6 +65,7 @@ def test_several_sheets_are_no_guess(tmp_path: Path) -> None:
         take(tmp_path / "t", path, sheet="drittes")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
 def test_half_a_workbook_is_refused(tmp_path: Path, share: float) -> None:
     path = book(tmp_path / "a.xlsx")

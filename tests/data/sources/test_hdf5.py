@@ -77,6 +77,7 @@ def test_signals_that_never_change_are_described_last(tmp_path: Path) -> None:
     assert [(one["signal"], one.get("constant")) for one in found["signals"]] == [("b", None), ("a", 0.0)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("times", "unit", "options"),
     [
@@ -280,6 +281,7 @@ def test_a_crash_of_a_library_ends_no_process_of_ours(tmp_path: Path, monkeypatc
     assert raised.value.hint == "another"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["a.h5", "a.mat"])
 def test_they_are_read_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(apart, "started", started)

@@ -32,6 +32,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     return room, found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("suffix", INSIDE)
 @examples(25)
 @given(changes=CHANGES, kept=st.none() | st.floats(0, 1))

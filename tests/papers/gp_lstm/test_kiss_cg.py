@@ -112,6 +112,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_with_a_complete_preconditioner_it_is_the_dense_model(name):
     make, options, count = CASES[name]

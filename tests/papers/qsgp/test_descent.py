@@ -300,6 +300,7 @@ def test_a_step_touches_neither_all_rows_nor_all_features(optimiser: str, hyper:
     assert 0 < seen.size <= max(100 * 100, 10_000_000 // 100)  # B step counts are looked through in a restart
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("hyper", [0.0, 0.01])
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_restored_it_goes_on_bit_for_bit(optimiser: str, hyper: float) -> None:

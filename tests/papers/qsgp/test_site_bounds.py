@@ -82,6 +82,7 @@ def value(name: str, t: Toy, draws: list[sb.DrawnSite]) -> Tensor:
     return torch.stack(terms).mean(0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["logistic", "Laplace", "Gaussian"])
 @pytest.mark.parametrize("form", [theorem, tight])
 def test_every_rows_bound_is_below_the_exact_expectation_and_meets_it_at_full_width(
@@ -207,6 +208,7 @@ def test_quadrature_and_closed_form_are_the_integrals() -> None:
     torch.testing.assert_close(found, integral, rtol=0, atol=1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["logistic", "laplace"])
 @pytest.mark.parametrize("form", ["theorem", "tight"])
 def test_the_bound_is_below_the_evidence_on_a_thousand_problems(form: str, name: str) -> None:

@@ -87,6 +87,7 @@ def test_with_all_blocks_it_is_the_bound(kind: str, dense: int) -> None:
         torch.testing.assert_close(drawn(made, x, y, stands, draws), exact, rtol=1e-9, atol=0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", ["tight", "theorem"])
 def test_with_fewer_blocks_it_is_above_minus_the_elbo(form: str) -> None:
     """Averaged over every draw there is; and its KL is unbiased: without rows nothing is left of the difference."""
@@ -232,6 +233,7 @@ def test_the_image_of_the_support_rows_is_what_the_weights_say() -> None:
         torch.testing.assert_close(rows.fit, wanted, rtol=0, atol=1e-10)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("columns", [0, 3])
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 @pytest.mark.parametrize("form", ["tight", "theorem"])

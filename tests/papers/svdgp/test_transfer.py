@@ -378,6 +378,7 @@ def test_rows_that_the_reservoir_has_lost_are_still_known() -> None:
     assert errors[1] < 0.6 * errors[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{"basis": 40}, GRADIENT, GRADIENT | {"likelihood": {"name": "student_t"}}])
 def test_restored_it_goes_on_bit_for_bit(options: dict[str, Any]) -> None:
     (x, y), cut = windows(350), 200
