@@ -107,7 +107,7 @@ class Mixer(Declared, nn.Module):
 
     def outvoted(self, means: Tensor) -> Tensor:
         """(K, N, T) where the median takes the place of a forecast."""
-        return self._plausible(means) != means
+        return (self._plausible(means) != means) & means.isfinite()
 
     def with_outvoted(self, terms: dict[str, Tensor], means: Tensor) -> dict[str, Tensor]:
         """Terms (N, T) of a mix, and what medians add to them where a forecast is outvoted, if one is."""
@@ -202,10 +202,10 @@ class Mixer(Declared, nn.Module):
         self.count.mul_(kept).add_(seen)
 
     def weaken(self, part: float) -> None:
-        """Let what was learned count for this part of its rows."""
+        """Let what was learned count for this part of its rows, and weights depart by this part from the first."""
         for sums in (self.moments, self.rows, self.square, self.apart, self.count):
             sums.mul_(part)
-        self.solve()
+        self.weights.copy_(self.first + part * (self.weights - self.first))
 
     def solve(self) -> None:
         """The weights of the present moments; they stay where a column has no error at all."""

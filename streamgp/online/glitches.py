@@ -83,6 +83,7 @@ class Spread(NamedTuple):
         most = max(SAMPLE * values.shape[1] * values.shape[-1] * len(values) // values.numel(), FEWEST)
         if values.shape[1] > most:
             values = values[:, torch.linspace(0, values.shape[1] - 1, most, device=values.device).round().long()]
+            only = False  # the others may hold a glitch
         for channel, part in enumerate(values.unbind(-1)):
             own = part.flatten(1)
             some = ((enough & ~_tame(own)) if only else enough).nonzero()[:, 0]

@@ -172,8 +172,8 @@ class StreamModel(Recalls, Declared, Model):
         function is less sure than that.
 
         m is the mean and v the variance of the function, u² that of the departures from the reference which were
-        learned, and √H how much updates are tempered. A linear part, or a reference that was learned of a few windows,
-        has no bounds; far from what was learned its variance says so.
+        learned, and √H how much updates are tempered by default. A linear part, or a reference that was learned of a
+        few windows, has no bounds; far from what was learned its variance says so.
         """
         if not self.rebuilt or not self.posterior.units:
             return issued.mean

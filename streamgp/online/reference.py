@@ -143,7 +143,7 @@ def ridge(rest: Tensor, regressors: Tensor, weight: Tensor, horizon: int) -> tup
         rest: (..., N, T) y − r⁰, NaN = not observed.
         regressors: (..., N, T, K) g.
         weight: (..., N) of each row.
-        horizon: H, rows in a row that share truths.
+        horizon: H; windows less than H rows apart share truths.
     """
     share = weight[..., None] * torch.isfinite(rest)
     rest, regressors = torch.nan_to_num(rest), torch.nan_to_num(regressors)

@@ -183,7 +183,9 @@ class Stacked(Declared):
 
     def restoring(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> Callable[[], None]:
         """See `Declared`; what is derived is as before any data."""
-        kept, size = dict[str, Tensor](), len(next(iter(tensors.values()), ()))
+        kept = dict[str, Tensor]()
+        first = next((tensors[name] for name in self.fresh if name in tensors), torch.empty(0))
+        size = len(first) if first.dim() else 0
         for name, part in self.fresh.items():
             if name in self._derived:
                 kept[name] = part.expand(size, *part.shape)

@@ -64,8 +64,9 @@ class StackedUnits:
         """Windows in which a glitch is replaced by the value next to it; see `Winsoriser.doubts`."""
         certain = (held["far"] <= LASTING) & (held["weight"] >= SETTLED)
         rows, limit = packed.rows[packed.there], torch.where(certain, FAR, torch.inf).repeat_interleave(packed.counts)
-        moments = (held[f"input.{name}"].repeat_interleave(packed.counts, 0)[:, None] for name in ("location", "scale"))
-        location, scale = moments
+        location, scale = (
+            held[f"input.{name}"].repeat_interleave(packed.counts, 0)[:, None] for name in ("location", "scale")
+        )
         channels, parts = self.inputs.channels, dict[str, Tensor]()
         for name, part, own in (("past", x.past, slice(channels)), ("future", x.future, slice(channels, None))):
             if part.shape[1]:

@@ -68,6 +68,7 @@ def test_tables_need_no_torch_and_no_pandas(tmp_path: Path, environment: dict[st
     write_rows(data, 0, 48)
     assert imported(environment, "ingest", data, "--table", table) == set()
     assert imported(environment, "describe", "--table", table) == set()
+    assert imported(environment, "doctor", "--table", table) == set()
 
 
 @pytest.mark.slow

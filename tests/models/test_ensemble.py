@@ -141,6 +141,32 @@ def test_first_weights_are_those_of_the_references() -> None:
     assert bool((model.mixer.weights[:, 1] > 0.2).all())
 
 
+@pytest.mark.parametrize("horizon", [1, 6])
+def test_references_of_many_windows_leave_no_expert_out(horizon: int) -> None:
+    """The level is all that persistence has to say, and no more than 0 what a regression of it has not learned yet."""
+    noise = torch.randn(600 + horizon, generator=torch.Generator().manual_seed(0), dtype=FLOAT)
+    level, rows = 100.0 + noise, torch.arange(600)
+    x = Inputs(level[rows].view(-1, 1, 1), torch.zeros(600, horizon, 0, dtype=FLOAT))
+    y = level[rows[:, None] + 1 + torch.arange(horizon)]
+    config = Config(experts=("svdgp", "persistence"), svdgp=SMALL | {"target": "level"})  # type: ignore[arg-type]
+    model = build(config, Shape(("y",), horizon=horizon, lags=1, past=("y",), future=()))
+    list(model.fit(x, y, 1))
+    assert bool((model.mixer.weights[:, 0] > 0.6).all()), model.mixer.weights
+
+
+def test_references_fade_with_the_windows_of_the_warm_up() -> None:
+    walk = torch.randn(1300, generator=torch.Generator().manual_seed(0), dtype=FLOAT).cumsum(0)
+    shape = Shape(("y",), horizon=1, lags=1, past=("y", "season(y)"), future=("season(y)",), season=7)
+    weight = dict[int, float]()
+    for count in (5, 1200):
+        rows = torch.arange(7, 7 + count)
+        past = torch.stack([walk[rows], walk[rows - 7]], 1)[:, None]
+        model = build(Config(experts=("linear", "persistence")), shape)
+        list(model.fit(Inputs(past, walk[rows - 6].view(-1, 1, 1)), walk[rows + 1, None], 1))
+        weight[count] = float(model.mixer.weights[0, 1])
+    assert weight[5] > 0.05 and weight[1200] < 1e-4
+
+
 def test_a_process_far_from_what_it_learned_is_taken_near_its_reference() -> None:
     model = build(Config(experts=("svdgp", "persistence"), svdgp=SMALL), SHAPES[0])  # type: ignore[arg-type]
     x, y = example_windows(SHAPES[0], 400)

@@ -339,6 +339,12 @@ def test_a_state_of_another_shape_is_refused_and_changes_nothing() -> None:
         "generation": ({"series.generation": tensors["series.generation"] + 7.0}, {}, "series.generation has"),
         "unknown": ({"series.more": tensors["series.far"]}, {}, "series.more is not known"),
         "made": ({}, {"made": "x"}, "made is 'x'"),
+        "kernel": (
+            {"shared.0.outer": tensors["shared.0.outer"][:, 1:], "series.moment": 2.0 * tensors["series.moment"]},
+            {},
+            "outer is",
+        ),
+        "none": ({"series.far": tensors["series.far"].new_zeros(())}, {}, "series.far is"),
     }
     for changed, more, message in forged.values():
         with pytest.raises(ValueError, match=message):

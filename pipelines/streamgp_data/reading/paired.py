@@ -191,13 +191,14 @@ def ends(name: str, text: pl.Series) -> int | None:
     Example:
         >>> [ends(name, pl.Series(["01:00", "24:00"])) for name in ("HourEnding", "Time")]
         [3600000000000, None]
-        >>> ends("Interval End", pl.Series(["00:30", "24:00"])), ends("HE", pl.Series(["00:00", "23:00"]))
+        >>> ends("Interval End", pl.Series(["00:30", "24:00"])), ends("HE", pl.Series(["00:59", "23:59"]))
         (1800000000000, None)
     """
     minutes = _minutes(text).drop_nulls()
-    if _ENDING.search(name) is None or 2 * len(minutes) <= text.count() or bool((minutes == 0).any()):
+    if _ENDING.search(name) is None or 2 * len(minutes) <= text.count() or minutes.min() == 0 or minutes.max() != 1440:
         return None
-    return int(np.gcd.reduce([60, *minutes.to_list()])) * _MINUTE
+    step = int(np.gcd.reduce([60, *minutes.to_list()]))
+    return step * _MINUTE if 1440 // step in USUAL else None
 
 
 def _clock(clocks: pa.Array[Any]) -> pl.Series:

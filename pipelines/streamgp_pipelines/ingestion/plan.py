@@ -238,7 +238,7 @@ def interval(text: str, flag: str = "--every") -> int:
     if found is None:
         hint = "for example 30m, 1h, 1d, 10ms"
         if flag == "--every" and _BY_CALENDAR.fullmatch(text):
-            hint = "months and years vary in length: leave --every out, and rows on one day of each are steps of it"
+            hint = "months and years vary in length: leave --every out, and rows on one day of each are one step apart"
         raise UsageError(f"{flag} {text!r} is no interval", hint=hint)
     return found
 

@@ -186,9 +186,12 @@ class Ensemble(Declared, Model):
         """First weights, and the scale of errors, from what experts forecast that have learned nothing.
 
         That is the reference of each: the season, the last value. It says little of what they forecast once they have
-        learned many windows, and all that is known of them after a few.
+        learned many windows, and all that is known of them after a few; nothing where one that has weight at first has
+        no reference.
         """
         means = self._means(self.experts, x)
+        if bool(((means == 0).flatten(1).all(1) & (self.mixer.first > 0)).any()):
+            return
         mixers = {self.mixer: means}
         if self.interactions is not None:
             mixers[self.interactions.share] = self.mixer.mean(means).expand(2, -1, -1)

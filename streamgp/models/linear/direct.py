@@ -251,7 +251,7 @@ class DirectRegression(nn.Module):
         if not bool(outvoted.any()):
             return self._parts(look, weights)
         found = dict[str, Tensor]()
-        for own, none in zip(torch.eye(len(outvoted), dtype=FLOAT), outvoted, strict=True):
+        for own, none in zip(torch.eye(len(outvoted), dtype=FLOAT, device=weights.device), outvoted, strict=True):
             for label, value in self._parts(look, weights * own).items():
                 term = value if label == REFERENCE else torch.where(none, 0.0, value)
                 found[label] = found[label] + term if label in found else term

@@ -199,10 +199,10 @@ class DirectFleet(StackedFleet):
 
     def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
         kinds = cast("list[list[tuple[bool, int]]]", rest["kinds"])
-        self._where = tensors["where"].clone()
-        self._alike = [Alike(self._make, tuple((bool(flag), int(rank)) for flag, rank in own)) for own in kinds]
-        for at, alike in enumerate(self._alike):
+        found = [Alike(self._make, tuple((bool(flag), int(rank)) for flag, rank in own)) for own in kinds]
+        for at, alike in enumerate(found):
             alike.held.restore({name: tensors[f"{at}.{name}"] for name in alike.held.fresh}, {})
+        self._where, self._alike = tensors["where"].clone(), found
 
     def _of(self, series: Tensor) -> Tensor:
         """(N, 2) of `_where`, which grows; −1 of those that have not begun."""

@@ -32,7 +32,7 @@ SAMPLE = 16
 """Series at most that estimate what all share."""
 
 
-class Generations:
+class Generations(Declared):
     """Kernel and basis by generation; Stateful.
 
     Args:
@@ -49,10 +49,15 @@ class Generations:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return gather({str(one): kernel for one, kernel in self.of.items()})
 
-    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+    def restoring(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> Callable[[], None]:
+        """See `Declared`."""
         found = {int(one): self.make() for one in rest}
         scatter({str(one): kernel for one, kernel in found.items()}, tensors, rest)
-        self.of = found
+
+        def put() -> None:
+            self.of = found
+
+        return put
 
 
 class SharedKernels(Declared):

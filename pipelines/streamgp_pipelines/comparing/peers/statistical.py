@@ -41,7 +41,7 @@ class Config(PeerOptions):
         None,
         ge=1,
         description="steps between two origins; default: one more than the shortest season, or 25, and fewer in a "
-        f"table that would have less than {ORIGINS} of them",
+        "table that would have less than 200 of them",
     )
     refit: int | None = Field(
         None, ge=1, description="steps between two estimations; default: two of the longest season, at least 500"
