@@ -14,7 +14,7 @@ HALF_LIVES = np.array([0.25, 1.0, 3.0])
 """Cycles after which an absolute error counts half, in the fast, the daily and the slow volatility."""
 JUMPS = np.array([0.3, 0.15])
 """Log excess of the fast and the daily over the slow volatility that is taken for noise; twice it counts in full."""
-START = 1
+START = 2
 """Rows that the raw standard deviation of a series' first forecast counts as, in its volatility: that of a mix whose
 experts begin far apart is several times its error, and the slow volatility of months would remember it for years."""
 SPIKE = 5.0
