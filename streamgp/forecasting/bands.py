@@ -64,7 +64,7 @@ from streamgp.forecasting.origins import STATES, course, states
 from streamgp.forecasting.outages import Outages
 from streamgp.forecasting.quantiles import below, crps
 from streamgp.forecasting.trackers import Trackers
-from streamgp.forecasting.volatility import JUMPS, TINY, Errors, Volatility
+from streamgp.forecasting.volatility import JUMPS, START, TINY, Errors, Volatility
 from streamgp.predictives.gaussian import NORMAL
 from streamgp.state import Arrays, Declared, Nested, Parts
 
@@ -143,6 +143,7 @@ class Bands(Declared, Volatility):
         calibration: which quantiles are issued; where there are none, nothing is learned.
         period: rows of a cycle, such as those of a day; 1 is none.
         apart: whether each series is a stream of its own.
+        start: of `Volatility`.
 
     Example:
         >>> from streamgp.predictives.gaussian import Gaussian
@@ -163,9 +164,11 @@ class Bands(Declared, Volatility):
         Nested(of="_parts", made={"outside": "_another"}, bare=True),
     )
 
-    def __init__(self, shape: Shape, calibration: Calibration, period: int = 1, apart: bool = False) -> None:
+    def __init__(
+        self, shape: Shape, calibration: Calibration, period: int = 1, apart: bool = False, start: float = START
+    ) -> None:
         self.period = max(period, 1)
-        super().__init__(shape, float(max(min(self.period, LONGEST), 24, shape.horizon)), apart)
+        super().__init__(shape, float(max(min(self.period, LONGEST), 24, shape.horizon)), apart, start)
         self.probabilities = np.array(calibration.probabilities, dtype=np.float64)
         self.lower = -np.inf if calibration.lower is None else calibration.lower
         self._finds = calibration.finds and calibration.lower is None and len(self.probabilities) > 0

@@ -45,6 +45,8 @@ PRIOR = 32.0
 """Simulations that stand behind none: those of two rounds, as those of one are alike."""
 FAR = 4.0
 """Halves of the middle 68 % of the paths from their median at which a path is winsorised."""
+START = 12
+"""Rows that the first deviation counts as: it is that of paths, and the simulations of a round have one error."""
 HALF_LIFE = 1000.0
 """Simulations after which the loss of one counts half."""
 MIDDLE = 1e-6
@@ -142,7 +144,7 @@ class SimulationBands(Declared):
             else (np.arange(1, steps + 1))
         )
         self.shape = replace(shape, horizon=len(self.knots))
-        self.bands = Bands(self.shape, replace(calibration, lower=None, upper=None, finds=False))
+        self.bands = Bands(self.shape, replace(calibration, lower=None, upper=None, finds=False), start=START)
         outputs, count = shape.outputs, len(self.knots)
         self._loss = np.zeros((outputs, count, len(GRID)))
         self._weight = np.zeros((outputs, count))  # simulations behind it

@@ -52,10 +52,11 @@ class Volatility:
         shape: what the model is built for.
         cycle: rows of a cycle.
         apart: whether each series is a stream of its own, with a profile of its own.
+        start: rows that the raw standard deviation of a series' first forecast counts as.
     """
 
-    def __init__(self, shape: Shape, cycle: float, apart: bool = False) -> None:
-        self.shape, self.cycle, self.apart = shape, cycle, apart
+    def __init__(self, shape: Shape, cycle: float, apart: bool = False, start: float = START) -> None:
+        self.shape, self.cycle, self.apart, self._start = shape, cycle, apart, start
         outputs = shape.outputs
         self._decay = 0.5 ** (1 / (HALF_LIVES * cycle))  # (3,) a row
         self._errors = np.zeros((0, outputs, 3, 2))  # (S, O, 3, 2) weighted sums of |error| and of the profile
@@ -148,7 +149,7 @@ class Volatility:
         new = self._errors[codes, :, 0, 1].max(1) == 0
         codes, first = codes[new], first[new]
         promised = 0.8 * np.exp(np.log(deviation[first] + TINY) - profile[first]).mean(-1)  # (n, O): E|x| of a normal x
-        weight = 1 - self._decay**START
+        weight = 1 - self._decay**self._start
         self._raw[codes] = promised
         self._errors[codes] = np.stack([promised[..., None] * weight, np.ones_like(promised)[..., None] * weight], -1)
 
