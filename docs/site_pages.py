@@ -143,11 +143,11 @@ def _page(title: str) -> str:
 
 def _reference(title: str, names: tuple[str, ...]) -> str:
     """One page: the docstrings of these modules, and of the public modules of these packages."""
-    modules = [module for name in names for module in _modules(name)]
+    modules = [module for name in names for module in modules(name)]
     return "\n".join([f"# {title}\n", *(f"::: {module}\n" for module in modules)])
 
 
-def _modules(name: str) -> list[str]:
+def modules(name: str) -> list[str]:
     """The module itself, or the public modules and sub-packages that a package has in its folder."""
     folder = ROOT / Path(*name.split("."))
     if not folder.is_dir():

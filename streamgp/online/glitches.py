@@ -143,7 +143,8 @@ def bridged(values: Tensor, location: Tensor, scale: Tensor, deviations: Tensor 
 
     Args:
         values: (N, S, C), S steps in time.
-        location, scale: (C,) or (N, 1, C), of the channels.
+        location: (C,) or (N, 1, C), of the channels.
+        scale: (C,) or (N, 1, C), of the channels.
         deviations: so many scales from there a glitch begins; (N, 1, 1) or a number.
 
     Example:
