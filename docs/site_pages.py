@@ -64,7 +64,7 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     pages = {page: (ROOT / path).read_text(encoding="utf-8") for path, page in ELSEWHERE.items()}
-    pages |= {_page(title): _reference(title, names) for title, names in REFERENCE.items()}
+    pages |= {_page(title): reference(title, names) for title, names in REFERENCE.items()}
     make_tutorials.run_changed()
     for source in make_tutorials.SOURCES:
         text, made = make_tutorials.page(source)
@@ -141,10 +141,9 @@ def _page(title: str) -> str:
     return f"reference/{title.lower().replace(' ', '-')}.md"
 
 
-def _reference(title: str, names: tuple[str, ...]) -> str:
+def reference(title: str, names: tuple[str, ...]) -> str:
     """One page: the docstrings of these modules, and of the public modules of these packages."""
-    modules = [module for name in names for module in modules(name)]
-    return "\n".join([f"# {title}\n", *(f"::: {module}\n" for module in modules)])
+    return "\n".join([f"# {title}\n", *(f"::: {module}\n" for name in names for module in modules(name))])
 
 
 def modules(name: str) -> list[str]:
