@@ -6,7 +6,9 @@ import json
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from shutil import copy
 
 import pytest
 
@@ -40,15 +42,16 @@ def test_guides_have_the_options_that_the_models_declare() -> None:
     assert listed | same == set(registry.names("models")) and not listed & same
 
 
-def checked(script: Path) -> list[str]:
-    """The lines with an error, by pyright."""
+def checked(folder: Path, *scripts: Path) -> list[str]:
+    """The lines of scripts with an error, by pyright."""
     paths = [str(ROOT / folder) for folder in ("", "pipelines", "cli")]  # as it is installed editable
     config = {"typeCheckingMode": "standard", "extraPaths": paths}
-    (script.parent / "pyrightconfig.json").write_text(json.dumps(config))
-    command = [sys.executable, "-m", "basedpyright", "--level", "error", "--pythonpath", sys.executable, str(script)]
-    result = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False)
+    (folder / "pyrightconfig.json").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "basedpyright", "--level", "error", "--pythonpath", sys.executable, *scripts]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert result.returncode in (0, 1), result.stdout + result.stderr
-    return [line for line in result.stdout.splitlines() if " error" in line and script.name in line]
+    names = [script.name for script in scripts]
+    return [line for line in result.stdout.splitlines() if " error" in line and any(name in line for name in names)]
 
 
 @needs("test-slow")
@@ -57,9 +60,22 @@ def test_a_users_script_is_typed(tmp_path: Path) -> None:
     text = SCRIPT.read_text()
     right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
     right.write_text(text)
-    assert checked(right) == []
+    assert checked(tmp_path, right) == []
     for before, after in MISTAKES.items():
         assert before in text
         text = text.replace(before, after)
     wrong.write_text(text)
-    assert len(checked(wrong)) >= len(MISTAKES)
+    assert len(checked(tmp_path, wrong)) >= len(MISTAKES)
+
+
+@needs("test-slow")
+@pytest.mark.slow
+def test_the_tutorials_are_typed(tmp_path: Path) -> None:
+    """By pyright; by mypy --strict in `make check`, which reads the same files."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    assert settings["strict"] and "docs/tutorials" in settings["files"]
+    copies = [copy(path, tmp_path) for path in sorted((ROOT / "docs" / "tutorials").glob("*.py"))]
+    assert len(copies) == 6 and checked(tmp_path, *map(Path, copies)) == []
+    broken = tmp_path / "broken.py"
+    broken.write_text(Path(copies[0]).read_text().replace("season=[48, 336]", 'season="48h", horison=1'))
+    assert checked(tmp_path, broken)

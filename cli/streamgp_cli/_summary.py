@@ -55,7 +55,9 @@ def print_summary(found: dict[str, Any]) -> None:
     if not binary and found["mase"] is not None and found.get("naive_mae"):
         pairs["naive forecast"] = _beside_naive(found["mae"], found["naive_mae"], found["mase_scale"]["steps_back"])
     if not binary and found["mase"] is not None:
-        pairs["MASE scale"] = _scale(found["mase_scale"], online=bool(found["warmup"]))
+        pairs["MASE scale"] = _scale(
+            found["mase_scale"], bool(found["warmup"]), pairs.get("naive forecast") is not None
+        )
     if weights := found.get("weights"):
         pairs["weights"] = weights
     if alarms := found.get("alarms"):
@@ -141,8 +143,14 @@ def _spread(found: dict[str, Any], levels: list[str]) -> str:
     return f"{levels[0]} % {', '.join(words)}" if words else ""
 
 
-def _scale(scale: dict[str, Any], online: bool) -> str:
-    """What MASE divides by, in words."""
+def _scale(scale: dict[str, Any], online: bool, beside: bool) -> str:
+    """What MASE divides by, in words.
+
+    Args:
+        scale: as the summary has it.
+        online: whether it is of the rows of the warm-up.
+        beside: whether the error of the naive forecast is known, as where no step is further than the scale.
+    """
     back = scale["steps_back"]
     naive = "one row" if back == 1 else f"one season ({back} rows)"
     each = scale.get("targets") or {"": scale}
@@ -150,6 +158,8 @@ def _scale(scale: dict[str, Any], online: bool) -> str:
     rows = max(one["rows"] for one in each.values())
     over = f"{shown(rows)} {'warm-up' if online else 'training'} rows"
     later = "; the MAE of the naive forecast is of the rows after them" if online else ""
+    if online and not beside:
+        later = "; further ahead the naive forecast errs by more: streamgp compare has persistence and seasonal_naive"
     return f"{values}, mean |change| in {naive} over the {over}{later}"
 
 

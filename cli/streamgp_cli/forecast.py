@@ -101,9 +101,16 @@ def _print(result: Forecast) -> None:
     model, frame = result.model, result.frame
     keys = [name for name in ("unique_id", "target") if name in frame.columns]
     names = [model, *(f"{model}-{side}-{level:g}" for level in result.levels for side in ("lo", "hi"))]
+    bands = frame.select(names).drop_nulls().rows()
+    apart = sum(any(not lo <= row[0] <= hi for lo, hi in zip(row[1::2], row[2::2], strict=True)) for row in bands)
     frame, left = frame.head(_ROWS), max(frame.height - _ROWS, 0)
     rows = frame.with_columns(ds=result.moments.shown(frame["ds"])).select(*keys, "ds", *names).rows()
-    middle = "probability of 1" if result.binary else "mean"
+    middle = "probability of 1" if result.binary else result.point
     print_table([*keys, "ds", middle, *(name.removeprefix(f"{model}-") for name in names[1:])], rows)
     if left:
         print(f"... and {left:,} more rows: see them with --output or --json")
+    if apart and result.point == "mean":
+        print(
+            f"note: {apart:,} means are outside of a band, as of a value that comes again and again, or of a skewed "
+            "distribution; the medians of train --point median are inside"
+        )

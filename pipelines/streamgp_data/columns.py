@@ -97,7 +97,9 @@ def check_schema(found: pa.Schema, table: pa.Schema, what: str = "the batch") ->
         if name in given and given[name] != wanted[name]
     ]
     if faults:
-        raise SchemaError(f"{what} does not fit the table: {'; '.join(faults)}", hint="ingest it into another table")
+        lacks = "give a missing column empty cells, or " if wanted.keys() - given.keys() else ""
+        hint = f"{lacks}ingest it into another table"
+        raise SchemaError(f"{what} does not fit the table: {'; '.join(faults)}", hint=hint)
 
 
 def _describe(field: pa.Field[Any], role: Mapping[str, str]) -> pa.Field[Any]:

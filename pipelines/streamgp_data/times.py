@@ -82,7 +82,7 @@ TEXTS: tuple[Kind, ...] = ("iso", "iso-offset", "format", "period")
 COUNTED = "if it counts from a start, say in what with --time-format elapsed-s, elapsed-ms, elapsed-us or elapsed-ns"
 
 _ELAPSED_NAME = re.compile(
-    r"(?:.*[_ .])?(?:t|time|times|timestamp|timestamps|ts|ds|stamp|clock|elapsed|seconds|secs?)"
+    r"(?:.*[_ .])?(?:t|time|times|timestamp|timestamps|ts|ds|stamp|clock|elapsed|seconds|secs?|zeit|temps|tiempo|tempo)"
     r"(?:[_ ]?[\[(]?(?P<unit>ns|us|µs|ms|s)[\])]?)?",
     re.IGNORECASE,
 )
@@ -239,7 +239,7 @@ def elapsed_form(name: str, sample: pa.ChunkedArray[Any]) -> str | None:
 
     Example:
         >>> rising, noise = pa.chunked_array([[0.0, 0.1, 0.2]]), pa.chunked_array([[0.4, 0.1, 0.3]])
-        >>> elapsed_form("Time", rising), elapsed_form("t_ms", rising), elapsed_form("t", noise)
+        >>> elapsed_form("Time", rising), elapsed_form("Zeit [ms]", rising), elapsed_form("t", noise)
         ('elapsed-s', 'elapsed-ms', None)
     """
     found, cells = _ELAPSED_NAME.fullmatch(name.strip()), sample.combine_chunks()

@@ -128,8 +128,16 @@ class Pace:
             'rows are 10s apart, but for 1 hole where 3 rows are missing'
             >>> pace.notes(TableMeta("t", every_ns=10**10)), pace.notes(TableMeta("t", every_ns=10**9))[0][:49]
             ([], 'rows are 10s apart, and the table says --every 1s')
+            >>> pace.notes(TableMeta("t", clock=False))[0].partition(":")[0]
+            'rows are 10,000,000 steps apart, and at the steps between there is none'
         """
         usual = self.median()
+        if meta.time is not None and not meta.clock and usual is not None and usual > 1:
+            return [
+                f"rows are {usual:,} steps apart, and at the steps between there is none: if {meta.time!r} counts "
+                "time, ingest into a new table with --time-format elapsed-ms or another unit; else number the rows one "
+                "by one"
+            ]
         if not meta.clock or not usual:
             return []
         if meta.every_ns is not None:

@@ -114,6 +114,8 @@ def in_python(text: str, interface: str = "Forecaster") -> str:
     Example:
         >>> in_python("use --lags 2 or more, --season 48,336, --set basis=64 or --model svgp")
         'use lags=2 or more, season=[48, 336], options={"basis": 64} or model="svgp"'
+        >>> in_python("add --timezone Europe/Berlin or the like, and --every 1h")
+        'add timezone="Europe/Berlin" or the like, and every="1h"'
         >>> in_python("leave --calendar out; see: streamgp train --help")
         'leave calendar= out; see: help(streamgp.Forecaster)'
         >>> in_python("train again: streamgp train --fresh", "fit_stream"), in_python("add --fleet")
@@ -266,7 +268,7 @@ def _value(name: str, word: str) -> str | None:
         return word
     named = word in _choices(_fields().get(name)) or word in ("row", "auto") or word[0].isdigit()
     named = named or (name in ("model", "models") and word in registry.names("models"))
-    named = named or (name == "transform" and "=" in word)
+    named = named or (name == "transform" and "=" in word) or (name == "timezone" and "/" in word)
     named = named or (name == "time_format" and re.fullmatch(r"elapsed-\w+|excel|step|unix\S*", word) is not None)
     return f'"{word}"' if named else None
 

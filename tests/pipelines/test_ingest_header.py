@@ -24,6 +24,8 @@ TITLED = {
     "many rows": "Report;;\nSite;North;\nZeit;kW;state\n"
     + "".join(f"2024-01-0{day};{day},5;a\n" for day in range(1, 9)),
     "blank lines": "Report\n\nSite;North\n\nZeit;kW;state\n2024-01-01 00:00;1,5;a\n2024-01-01 00:15;2,5;a\n",
+    "pairs": "Meter:;DE12\nUnit:;kW\nZeit;kW;state\n2024-01-01 00:00;1,5;a\n2024-01-01 00:15;2,5;a\n",
+    "a pair": "Rig 7;Run 12\n\nZeit;kW;state\n2024-01-01 00:00;1,5;a\n2024-01-01 00:15;2,5;a\n",
     "units": "Report 1\nZeit;kW;state\n[UTC];[kW];-\n2024-01-01 00:00;1,5;a\n2024-01-01 00:15;2,5;a\n",
     "one cell": "Report 2024\nNorth\nZeit;kW;state\n2024-01-01 00:00;1,5;a\n2024-01-01 00:15;2,5;a\n",
 }

@@ -26,23 +26,28 @@ _WORD = re.compile(r"\s*[^\W\d_]")
 def header_below(rows: Sequence[Sequence[object]]) -> int | None:
     """The place, from 0, of the row that seems to be the header, where the first row is none; else None.
 
-    A header has several cells, all of them filled, and words in most; a row with values is below it.
+    A header has several cells, all of them filled, and words in most; a row with values is below it. Where the first
+    row may be one too, but has none below it, a header has more cells.
 
     Example:
         >>> header_below([["Report", ""], ["Site", "North"], ["time", "kW"], ["2024-01-01", "1,5"]])
         2
         >>> header_below([["Report", ""], ["day", "power"], ["dd.mm.yyyy", "kW"], ["31.12.2024", "1,5"]])
         1
+        >>> header_below([["Meter:", "DE12"], ["Unit:", "kW"], ["from", "to", "value"], ["1.1.2024", "2.1.2024", "1"]])
+        2
         >>> header_below([["time", "kW"], ["2024-01-01", "1,5"]]) is None
         True
     """
     rows = rows[: MOST + 1 + _AHEAD]
-    if not rows or _names(rows[0]):
+    least = len(rows[0]) + 1 if rows and _names(rows[0]) else 0
+    if not rows or any(_is_value(cell) for row in rows[1 : 1 + _AHEAD] if len(row) < least for cell in row):
         return None
     for ahead in range(1, _AHEAD + 1):
         for place in range(1, min(len(rows) - ahead, MOST + 1)):
             below = rows[place + ahead]
-            if _names(rows[place]) and len(below) >= len(rows[place]) and any(map(_is_value, below)):
+            fits = least <= len(rows[place]) <= len(below)
+            if fits and _names(rows[place]) and any(map(_is_value, below)):
                 units = any(map(_FORM.fullmatch, map(str, rows[place]))) and len(rows[place - 1]) == len(rows[place])
                 return place - 1 if units and _names(rows[place - 1]) else place
     return None

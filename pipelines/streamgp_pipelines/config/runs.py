@@ -76,8 +76,8 @@ class DataConfig(Settings):
         "clock",
         description="Rows in each season: 48,336 for the day and the week of half hours, or 1d,7d where rows have one "
         "interval; clock: these two of a table with a clock that holds three of them, the day if it is followed, and "
-        "the year of rows a month apart; auto: these, else what describe shows; default: clock, with --fleet or "
-        "--simulate none",
+        "the year of rows a month apart; auto: these, else what describe shows; not given, --fleet and --simulate "
+        "have none",
     )
     gaps: Annotated[Literal["reset", "fill"], Flag(HelpPanel.DATA)] = Field(
         "fill",

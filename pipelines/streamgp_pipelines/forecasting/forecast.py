@@ -189,8 +189,9 @@ class Forecaster:
             DataError: no series has a whole window at its newest row.
         """
         found, warnings = self.steps(horizon, levels, future, quantiles)
-        about = self._about_it(self.naming(self._wanted(levels, quantiles)))
-        return Forecast(found, self.history(), *about, warnings=warnings, target=self.target, spikes=self.spikes())
+        naming = self.naming(self._wanted(levels, quantiles))
+        more: Any = {"target": self.target, "point": naming.calibration.point, "warnings": warnings}
+        return Forecast(found, self.history(), *self._about_it(naming), **more, spikes=self.spikes())
 
     def steps(
         self,

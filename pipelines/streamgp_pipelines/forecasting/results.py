@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
+from typing import IO
 
 import polars as pl
 from torch import Tensor
@@ -31,6 +32,7 @@ class Forecast:
         binary: whether it is of outcomes 0 and 1: the column `model` is then the probability of 1; there are no bands.
         moments: how its times are written.
         target: the column that is forecast; "" where there are several, which the frame names.
+        point: what the column `model` is, mean or median.
         warnings: what should be known of it.
         spikes: rows in the columns of `history`, which lacks them: they count as missing; None where none is known.
     """
@@ -43,6 +45,7 @@ class Forecast:
     binary: bool
     moments: Moments
     target: str = field(default="", kw_only=True)
+    point: str = field(default="mean", kw_only=True)
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
     spikes: pl.DataFrame | None = field(default=None, kw_only=True)
 
@@ -78,6 +81,25 @@ def in_order(levels: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted(set(levels)))
 
 
+def write_csv(data: pl.DataFrame, sink: Path | IO[bytes]) -> None:
+    """Write a frame as CSV, with a fraction of a second where a time has one.
+
+    Example:
+        >>> from datetime import datetime
+        >>> from io import BytesIO
+        >>> sink = BytesIO()
+        >>> ds = pl.Series("ds", [datetime(2024, 7, 1)]).dt.replace_time_zone("Europe/Berlin")
+        >>> write_csv(ds.to_frame(), sink)
+        >>> sink.getvalue()
+        b'ds\\n2024-07-01T00:00:00+02:00\\n'
+    """
+    times = [column for column in data.iter_columns() if isinstance(column.dtype, pl.Datetime)]
+    whole = all(bool((column.dt.microsecond() == 0).all()) for column in times)
+    zoned = any(column.dtype.time_zone for column in times)  # type: ignore[attr-defined]
+    form = f"%Y-%m-%dT%H:%M:%S{'' if whole else '%.6f'}{'%:z' if zoned else ''}"
+    data.write_csv(sink, datetime_format=form if times else None)
+
+
 def write(data: pl.DataFrame, path: Path) -> None:
     """Write a forecast atomically as its suffix says.
 
@@ -91,6 +113,6 @@ def write(data: pl.DataFrame, path: Path) -> None:
         if path.suffix == ".parquet":
             data.write_parquet(temporary)
         elif path.suffix == ".csv":
-            data.write_csv(temporary)
+            write_csv(data, temporary)
         else:
             data.write_json(temporary)

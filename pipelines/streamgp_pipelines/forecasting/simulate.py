@@ -229,7 +229,10 @@ def check_given(given: KnownPath, columns: tuple[str, ...], windows: Windows, na
         DataError: it is not; the row that is missing is named.
     """
     steps = given.values.shape[1]
-    hint = f"--future must hold a row with every input for each of the {steps} steps after the newest row seen"
+    hint = (
+        f"--future must hold a row with every input for each of the {steps} steps after the newest row seen; for fewer "
+        "give a shorter --horizon"
+    )
     if not given.named.any():
         raise DataError(f"the future holds no row after the newest one seen{_when(given, 0, 0, naming)}", hint=hint)
     missing = np.argwhere(given.named[:, None, None] & np.isnan(given.values))

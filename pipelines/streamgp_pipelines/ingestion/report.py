@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import resource
+import shlex
 import sys
 import time
 from collections import Counter
@@ -56,6 +58,7 @@ class SourceReport:
         waiting: whether a last line without newline was left.
         doubts: what may be misunderstood, and what to do about it.
         conflicts: the first rows that have the time of another one and other values.
+        words: what stands in cells of numbers in place of one.
         pieces: where it seems to begin another recording.
         pace: the intervals between the rows taken.
     """
@@ -73,6 +76,7 @@ class SourceReport:
     doubts: list[str] = field(default_factory=list)
     reads: dict[str, Json] = field(default_factory=dict)
     conflicts: pa.Table | None = None
+    words: Counter[str] = field(default_factory=Counter)
     pieces: Pieces | None = None
     pace: Pace = field(default_factory=Pace)
 
@@ -84,6 +88,9 @@ class SourceReport:
         self.versions += divided.versions
         self.future += _future(divided.accepted, meta)
         self.reasons.update(divided.reasons)
+        found = (_WORD.fullmatch(detail or "") for detail in divided.quarantined.column("detail").to_pylist())
+        self.words.update(word[1] for word in found if word is not None)
+        self.words = Counter(dict(self.words.most_common(MOST)))
         if meta.time is not None and divided.accepted.num_rows:
             times = divided.accepted.column(meta.time).cast(pa.int64()).to_numpy()
             names = None if meta.series is None else divided.accepted.column(meta.series).combine_chunks()
@@ -161,11 +168,16 @@ def _hints_of_all(table: Table | None, sources: list[SourceReport], sort: bool) 
     """What to know of a run, and what to do: first of all about rows of several series, then about their order."""
     reasons, added, late = _reasons(sources), sum(one.rows for one in sources), sum(one.late for one in sources)
     future, versions = sum(one.future for one in sources), sum(one.versions for one in sources)
-    twice, dry = reasons["duplicate"] + reasons["conflict"], any(one.state == "dry run" for one in sources)
+    dry = any(one.state == "dry run" for one in sources)
     pieces: list[Json] = [note for one in sources for note in _pieces(one)]
     parted = any(one.pieces is not None and one.pieces.starts for one in sources) and bool(pieces)
-    order = _mixed(table, sources) or ([] if parted else _order_hints(table, added, late, twice, sort))
+    order = _mixed(table, sources) or ([] if parted else _order_hints(table, added, late, sort))
     repeated = [] if parted else _repeated(table, reasons["conflict"], versions, dry)
+    if repeated and reasons["conflict"] and not order and reasons["conflict"] + reasons["duplicate"] > added:
+        repeated.append(
+            "most rows have a time that comes more than once, as where the clock is coarser than the rows: in a new "
+            "table --duplicates mean has one row of each time; or number the rows in a column, and name it with --time"
+        )
     return order + pieces + _hints(sources, future, reasons) + repeated
 
 
@@ -321,13 +333,15 @@ def serials(source: FileSource, chosen: Plan) -> list[str]:
 
 _FEW = 10
 """Of so many rows one has the time of another one: more likely a correction than a series."""
+_WORD = re.compile(r"'([^\d']{1,20})' is not a number")
+"""What the quarantine says of a word in a cell of numbers."""
 _WORDS = frozenset(NULLS) - {"", "NaN", "nan"}
 _EPOCHS = {"epoch-s": "seconds", "epoch-ms": "milliseconds", "epoch-us": "microseconds", "epoch-ns": "nanoseconds"}
 
 
-def _order_hints(table: Table | None, added: int, late: int, duplicates: int, sort: bool) -> list[Json]:
-    """What can be done about rows that come late or twice."""
-    return (_several(table, added, late, duplicates) if late or duplicates else []) or _order(table, late, sort)
+def _order_hints(table: Table | None, added: int, late: int, sort: bool) -> list[Json]:
+    """What can be done about rows that come late."""
+    return (_several(table, added, late) if late else []) or _order(table, late, sort)
 
 
 def _mixed(table: Table | None, sources: list[SourceReport]) -> list[Json]:
@@ -350,20 +364,19 @@ def _mixed(table: Table | None, sources: list[SourceReport]) -> list[Json]:
     ]
 
 
-def _several(table: Table | None, added: int, late: int, duplicates: int) -> list[Json]:
-    """Where a new table has one series, and its rows may be of several: which columns may name them."""
+def _several(table: Table | None, added: int, late: int) -> list[Json]:
+    """Where a new table has one series, and its rows may be of several: which columns may name them. Those of rows that
+    have the time of another one are known by their values."""
     if table is None or table.meta.series is not None or table.meta.time is None or table.rows != added:
         return []
     named = [field.name for field in table.schema if pa.types.is_string(field.type) and field.name != table.meta.time]
     if not named:
         return []
-    what = (
-        f"{duplicates} rows have the time of an earlier row, with the same values or with others"
-        if duplicates
-        else f"{late} rows come behind a later row"
-    )
     which = " or ".join(f"--series {name!r}" for name in named[:3])
-    return [f"{what}: if they are of several series, ingest into a new table with {which}; if not, with --sort"]
+    return [
+        f"{_rows(late)} come behind a later row: if they are of several series, ingest into a new table with {which}; "
+        "if not, with --sort"
+    ]
 
 
 def _order(table: Table | None, late: int, sort: bool) -> list[Json]:
@@ -400,6 +413,10 @@ def _behind(table: Table) -> int:
     return found
 
 
+def _rows(count: int) -> str:
+    return f"{count:,} row{'s' if count != 1 else ''}"
+
+
 def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> list[Json]:
     hints: list[Json] = []
     if future:
@@ -408,9 +425,8 @@ def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> l
             "--time-format right? If these rows alone are wrong, ingest into a new table with --max-ahead 1d"
         )
     if reasons["skipped hour"]:
-        hints.append(
-            f"{reasons['skipped hour']} rows show a local time that the clock skipped: is the --timezone right?"
-        )
+        what = f"{_rows(reasons['skipped hour'])} with a local time that the clock skipped"
+        hints.append(f"{what}: is the --timezone right?")
     fitting = sum(one.fitting for one in sources)
     if any(one.state == "dry run" for one in sources):
         aside = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
@@ -419,7 +435,14 @@ def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> l
         found += f", {versions:,} of them versions of others, with the same time and other values" if versions else ""
         hints.append(found + (f"; the quarantine would take: {aside}" if aside else ""))
     elif reasons.total():
-        hints.append(f"in the quarantine, with reason and line: {reasons.total():,} rows; streamgp describe --table")
+        hints.append(f"in the quarantine, with reason and line: {_rows(reasons.total())}; streamgp describe --table")
+    words = sum((one.words for one in sources), Counter[str]()).most_common(1)
+    hints += [
+        f"{count:,} of them have {word!r} where a number should be: if that says that a value is missing, ingest into "
+        f"a new table with --null {shlex.quote(word)}"
+        for word, count in words
+        if count > 1
+    ]
     hints += [
         f"{one.name}: its last line has no newline: it may be half a line, and waits for the rest; if the file is "
         "whole, --final takes it"

@@ -103,7 +103,7 @@ class Counts(Declared):
         if not self.undone:
             return found
         updates = "1 update was" if self.undone == 1 else f"{self.undone} updates were"
-        return [*found, f"{updates} not learned in full; the last: {self.reason}"]
+        return [*found, f"{updates} not learned in full; the last: {self.reason.rpartition('undone: ')[2]}"]
 
 
 def _plain(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+import polars as pl
 import pyarrow as pa
 import torch
 
@@ -55,6 +56,8 @@ from streamgp_pipelines.learning.whole import (
 )
 from streamgp_pipelines.moments import Moments
 
+SEEN = 500
+"""Rows from which on a target that never falls is taken for the reading of a counter."""
 FEW = 20_000
 """Windows that are named as a sample that may fit into memory."""
 AT_ONCE = 8192
@@ -344,10 +347,29 @@ def remarks(config: TrainConfig, spec: WindowSpec, survey: Survey) -> list[str]:
         )
     if spec.time is not None and spec.lags:
         found += survey.pace.notes(survey.table.meta)
+    found += counters(survey)
     if not config.online:
         check_columns(survey)
     elif nothing := without_values([name for name in survey.empty if name not in spec.targets]):
         found.append(nothing)
+    return found
+
+
+def counters(survey: Survey) -> list[str]:
+    """Of targets that are the reading of a counter, which is not what is meant to be forecast."""
+    spec, opening = survey.spec, survey.opening
+    if not spec.lags or opening is None or opening.num_rows < SEEN:
+        return []
+    rows, found = pl.DataFrame(pl.from_arrow(opening)), list[str]()
+    for name in spec.targets:
+        values = pl.col(name).cast(pl.Float64, strict=False).fill_nan(None)
+        change = rows.select(values.diff().over(spec.series or pl.lit(0))).to_series()
+        rises, falls = int((change > 0).sum()), int((change < 0).sum())
+        if 2 * rises > opening.num_rows and 100 * falls <= rises:
+            found.append(
+                f"{name} {'hardly ever' if falls else 'never'} falls, as the reading of a meter: to forecast what is "
+                "used, write by how much each row is above the one before into a column, and take that as the target"
+            )
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any, Literal
 
 from streamgp_pipelines.numbers import number
@@ -185,8 +186,17 @@ def _across(value: float, upright: bool = False) -> dict[str, Any]:
 
 
 def _axes(x: str, y: str, ticks: Sequence[str] = ()) -> dict[str, Any]:
+    """Titles of the axes; the upright one in lines, as what is higher than the figure moves the legend into it.
+
+    Example:
+        >>> _axes("steps ahead", "consumption of the grid [MWh]")["yaxis"]["title"]["text"]
+        'consumption of the grid<br>[MWh]'
+    """
     x, y = (name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in (x, y))
-    return {"xaxis": {"title": {"text": x}} | (_ticks(ticks) if ticks else {}), "yaxis": {"title": {"text": y}}}
+    return {
+        "xaxis": {"title": {"text": x}} | (_ticks(ticks) if ticks else {}),
+        "yaxis": {"title": {"text": "<br>".join(wrap(y, 26))}},
+    }
 
 
 def _ticks(names: Sequence[str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from streamgp.base import Json
 from streamgp.errors import StateError, StreamgpError, UsageError
 from streamgp_pipelines.forecasting.forecast import Forecaster
 from streamgp_pipelines.forecasting.future import as_future
+from streamgp_pipelines.forecasting.results import write_csv
 from streamgp_pipelines.learning.newest import NewestScored
 from streamgp_pipelines.learning.whole import NoNewestWindow
 from streamgp_pipelines.training.summary import flat
@@ -200,7 +201,7 @@ def write(frame: pl.DataFrame, form: Format, about: dict[str, Any], name: str) -
         return to_json({**about, name: frame.to_dicts()}, inf_nan_mode="null")
     sink = io.BytesIO()
     if form == "csv":
-        frame.write_csv(sink)
+        write_csv(frame, sink)
     else:
         frame.write_ipc_stream(sink, compat_level=pl.CompatLevel.oldest())
     return sink.getvalue()

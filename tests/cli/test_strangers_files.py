@@ -1,0 +1,102 @@
+"""Files as meters and machines write them: what is odd about one is said, with what to do about it."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import streamgp
+from streamgp.errors import StreamgpWarning
+from streamgp_cli._summary import _scale
+from streamgp_cli.forecast import _print
+from streamgp_pipelines.forecasting.results import Forecast, write
+from streamgp_pipelines.moments import Moments
+from tests.pipelines.ingesting import take
+from tests.pipelines.ingesting import write as written
+
+START = datetime(2024, 10, 20)
+
+
+def hinted(path: Path, text: str, **options: object) -> str:
+    """The hints of an ingest of this text."""
+    return " ".join(take(path / "t", written(path / "a.csv", text), **options)["hints"])
+
+
+@pytest.mark.parametrize("word", ["-", "n.v.", "Ausfall 2"])
+def test_a_word_that_stands_for_missing_values_is_named(word: str, tmp_path: Path) -> None:
+    cells = [word if at % 9 == 3 else f"{at},5" for at in range(40)]
+    text = "ds;load\n" + "".join(f"{START + timedelta(hours=at)};{cell}\n" for at, cell in enumerate(cells))
+    hints = hinted(tmp_path, text)
+    assert (f"5 of them have {word!r}" in hints) == ("2" not in word)
+    named = take(tmp_path / "u", tmp_path / "a.csv", null=[word])
+    assert named["quarantined"] == {} and "--null" not in str(named["hints"])
+
+
+def test_date_and_time_beside_the_time_are_no_series_where_a_clock_is_set_back(tmp_path: Path) -> None:
+    shown = [START + timedelta(hours=at - (at >= 171)) for at in range(300)]  # 02:00 comes twice
+    text = "date,time,both,load\n" + "".join(f"{t:%d.%m.%Y},{t:%H:%M},{t},{at}\n" for at, t in enumerate(shown))
+    hints = hinted(tmp_path, text, time="both")
+    assert "--timezone" in hints and "--series" not in hints
+
+
+def test_a_clock_that_is_coarser_than_the_rows(tmp_path: Path) -> None:
+    text = "t,rpm\n" + "".join(f"{at // 4},{at % 7}\n" for at in range(400))
+    hints = hinted(tmp_path, text, time="t", time_format="elapsed-s", keep_going=True)
+    assert "coarser than the rows" in hints and "--duplicates mean" in hints
+
+
+@pytest.mark.parametrize("apart", [1, 100])
+def test_steps_that_are_far_apart(apart: int, tmp_path: Path) -> None:
+    """Milliseconds that are read as a counter of steps: no window would ever be whole."""
+    text = "Zeit [ms],x\n" + "".join(f"{at * apart},{math.sin(at)}\n" for at in range(400))
+    hints = hinted(tmp_path, text, time="Zeit [ms]")
+    assert ("rows are 100 steps apart" in hints) == ("--time-format elapsed-ms" in hints) == (apart == 100)
+    model = streamgp.Forecaster("x", time="Zeit [ms]", model="persistence", lags=4)
+    if apart == 1:
+        model.fit(pl.read_csv(tmp_path / "a.csv"))
+        return
+    with pytest.warns(StreamgpWarning, match='100 steps apart.*time_format="elapsed-ms"'):
+        model.fit(pl.read_csv(tmp_path / "a.csv"))
+
+
+@pytest.mark.parametrize("resets", [0, 1])
+def test_the_reading_of_a_counter_is_named(resets: int) -> None:
+    """Its differences are forecast with a seventh of the error on a meter of 4,000 quarter hours."""
+    read = pl.Series("kwh", [at + math.sin(at) / 2 for at in range(600)])
+    frame = pl.DataFrame({"ds": [START + timedelta(minutes=15 * at) for at in range(600)], "kwh": read})
+    if resets:
+        frame = frame.with_columns(kwh=pl.when(pl.int_range(pl.len()) > 400).then(pl.col("kwh") - 300).otherwise("kwh"))
+    said = "hardly ever" if resets else "never"
+    with pytest.warns(StreamgpWarning, match=f"kwh {said} falls"):
+        streamgp.Forecaster("kwh", season=None, model="persistence", lags=4).fit(frame)
+    streamgp.Forecaster("used", season=None, model="persistence", lags=4).fit(frame.select("ds", used=read.diff()))
+
+
+def test_times_of_a_csv_have_a_fraction_where_one_has(tmp_path: Path) -> None:
+    for micro, shown in ((0, "2024-10-20T00:00:00"), (1500, "2024-10-20T00:00:00.001500")):
+        frame = pl.DataFrame({"ds": [START.replace(microsecond=micro)], "y": [1.0]})
+        write(frame, tmp_path / "a.csv")
+        assert (tmp_path / "a.csv").read_text() == f"ds,y\n{shown},1.0\n"
+        write(frame.with_columns(pl.col("ds").dt.replace_time_zone("UTC")), tmp_path / "a.csv")
+        assert datetime.fromisoformat(pl.read_csv(tmp_path / "a.csv")["ds"][0]).astimezone(UTC).microsecond == micro
+
+
+def test_a_mean_outside_of_a_band_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pl.DataFrame(
+        {"unique_id": ["v"] * 2, "ds": [1, 2], "m": [0.4, 0.0], "m-lo-80": [0.0] * 2, "m-hi-80": [0.0] * 2}
+    )
+    for point, means in (("mean", True), ("median", False)):
+        _print(Forecast(frame, frame, "m", (80.0,), "", False, Moments(clock=False), point=point))
+        shown = capsys.readouterr().out
+        assert (f" {point} " in shown, "note: 1 means are outside of a band" in shown) == (True, means)
+
+
+def test_the_scale_of_mase_says_what_is_beside_it() -> None:
+    scale = {"steps_back": 1, "rows": 700, "value": 0.3}
+    assert "the naive forecast is of the rows after" in _scale(scale, online=True, beside=True)
+    assert "further ahead the naive forecast errs by more" in _scale(scale, online=True, beside=False)
+    assert _scale(scale, online=False, beside=False).endswith("training rows")
