@@ -47,7 +47,8 @@ def test_dates_without_separators_are_dates(form: str, suffix: str, tmp_path: Pa
     assert any(names(hint, f"'date' {times[0].strftime(form)} --time-format step") for hint in summary["hints"])
     again = take(tmp_path / "t", save(tmp_path / f"b{suffix}", frame.with_columns(y=pl.lit(-1))))
     assert (again["conflicts"], again["hints"][0].count("step")) == (60, 0)
-    assert take(tmp_path / "u", tmp_path / f"a{suffix}", time="date", time_format="step")["hints"] == []
+    steps = take(tmp_path / "u", tmp_path / f"a{suffix}", time="date", time_format="step")["hints"]
+    assert all("steps apart" in hint for hint in steps)
     assert rows(tmp_path / "u")["date"].to_list() == frame["date"].to_list()
 
 

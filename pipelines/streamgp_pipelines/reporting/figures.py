@@ -190,12 +190,12 @@ def _axes(x: str, y: str, ticks: Sequence[str] = ()) -> dict[str, Any]:
 
     Example:
         >>> _axes("steps ahead", "consumption of the grid [MWh]")["yaxis"]["title"]["text"]
-        'consumption of the grid<br>[MWh]'
+        'consumption of the grid\\n[MWh]'
     """
     x, y = (name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in (x, y))
     return {
         "xaxis": {"title": {"text": x}} | (_ticks(ticks) if ticks else {}),
-        "yaxis": {"title": {"text": "<br>".join(wrap(y, 26))}},
+        "yaxis": {"title": {"text": "\n".join(wrap(y, 26))}},
     }
 
 

@@ -6,7 +6,7 @@ const unpacked = async (id) => {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 };
 
-const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll("\n", "<br>");
 
 // Plotly reads some tags in texts: nothing that it is given may look like one.
 const TEXTS = new Set(["name", "text", "ticktext"]);
