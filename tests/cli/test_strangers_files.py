@@ -17,6 +17,7 @@ from streamgp_pipelines.forecasting.results import Forecast, write
 from streamgp_pipelines.moments import Moments
 from tests.pipelines.ingesting import take
 from tests.pipelines.ingesting import write as written
+from tests.words import names, naming
 
 START = datetime(2024, 10, 20)
 
@@ -31,7 +32,7 @@ def test_a_word_that_stands_for_missing_values_is_named(word: str, tmp_path: Pat
     cells = [word if at % 9 == 3 else f"{at},5" for at in range(40)]
     text = "ds;load\n" + "".join(f"{START + timedelta(hours=at)};{cell}\n" for at, cell in enumerate(cells))
     hints = hinted(tmp_path, text)
-    assert (f"5 of them have {word!r}" in hints) == ("2" not in word)
+    assert names(hints, f"5 {word} --null") == ("2" not in word)
     named = take(tmp_path / "u", tmp_path / "a.csv", null=[word])
     assert named["quarantined"] == {} and "--null" not in str(named["hints"])
 
@@ -46,7 +47,7 @@ def test_date_and_time_beside_the_time_are_no_series_where_a_clock_is_set_back(t
 def test_a_clock_that_is_coarser_than_the_rows(tmp_path: Path) -> None:
     text = "t,rpm\n" + "".join(f"{at // 4},{at % 7}\n" for at in range(400))
     hints = hinted(tmp_path, text, time="t", time_format="elapsed-s", keep_going=True)
-    assert "coarser than the rows" in hints and "--duplicates mean" in hints
+    assert names(hints, "--duplicates mean --time")
 
 
 @pytest.mark.parametrize("apart", [1, 100])
@@ -54,12 +55,12 @@ def test_steps_that_are_far_apart(apart: int, tmp_path: Path) -> None:
     """Milliseconds that are read as a counter of steps: no window would ever be whole."""
     text = "Zeit [ms],x\n" + "".join(f"{at * apart},{math.sin(at)}\n" for at in range(400))
     hints = hinted(tmp_path, text, time="Zeit [ms]")
-    assert ("rows are 100 steps apart" in hints) == ("--time-format elapsed-ms" in hints) == (apart == 100)
+    assert names(hints, "100 steps --time-format elapsed-ms") == (apart == 100)
     model = streamgp.Forecaster("x", time="Zeit [ms]", model="persistence", lags=4)
     if apart == 1:
         model.fit(pl.read_csv(tmp_path / "a.csv"))
         return
-    with pytest.warns(StreamgpWarning, match='100 steps apart.*time_format="elapsed-ms"'):
+    with pytest.warns(StreamgpWarning, match=naming('100 steps time_format="elapsed-ms"')):
         model.fit(pl.read_csv(tmp_path / "a.csv"))
 
 
@@ -71,7 +72,7 @@ def test_the_reading_of_a_counter_is_named(resets: int) -> None:
     if resets:
         frame = frame.with_columns(kwh=pl.when(pl.int_range(pl.len()) > 400).then(pl.col("kwh") - 300).otherwise("kwh"))
     said = "hardly ever" if resets else "never"
-    with pytest.warns(StreamgpWarning, match=f"kwh {said} falls"):
+    with pytest.warns(StreamgpWarning, match=naming(f"kwh {said} falls")):
         streamgp.Forecaster("kwh", season=None, model="persistence", lags=4).fit(frame)
     streamgp.Forecaster("used", season=None, model="persistence", lags=4).fit(frame.select("ds", used=read.diff()))
 
@@ -92,11 +93,11 @@ def test_a_mean_outside_of_a_band_is_explained(capsys: pytest.CaptureFixture[str
     for point, means in (("mean", True), ("median", False)):
         _print(Forecast(frame, frame, "m", (80.0,), "", False, Moments(clock=False), point=point))
         shown = capsys.readouterr().out
-        assert (f" {point} " in shown, "note: 1 means are outside of a band" in shown) == (True, means)
+        assert (f" {point} " in shown, names(shown, "1 --point median")) == (True, means)
 
 
 def test_the_scale_of_mase_says_what_is_beside_it() -> None:
     scale = {"steps_back": 1, "rows": 700, "value": 0.3}
-    assert "the naive forecast is of the rows after" in _scale(scale, online=True, beside=True)
-    assert "further ahead the naive forecast errs by more" in _scale(scale, online=True, beside=False)
-    assert _scale(scale, online=False, beside=False).endswith("training rows")
+    assert names(_scale(scale, online=True, beside=True), "naive forecast after")
+    assert names(_scale(scale, online=True, beside=False), "streamgp compare persistence")
+    assert "naive" not in _scale(scale, online=False, beside=False)
