@@ -176,6 +176,8 @@ def test_it_fits_a_phone_and_has_no_fault_of_accessibility(page: Page, scheme: A
     right = f"Math.max(...{texts}.map(e => e.getBoundingClientRect().right))"
     wait_for(lambda: 200 < (page.evaluate(right) or 0) <= width, 30)  # drawn again
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    cut = "[...document.querySelectorAll('.wide')].map(e => e.scrollWidth - e.clientWidth)"
+    assert width < 390 or max(page.evaluate(cut)) <= 0
     heights = "[...document.querySelectorAll('select, td, p, text')].map(e => e.getBoundingClientRect().height)"
     assert min(height for height in page.evaluate(heights) if height) >= 12
     found = Axe().run(page)
