@@ -116,6 +116,8 @@ def in_python(text: str, interface: str = "Forecaster") -> str:
         'use lags=2 or more, season=[48, 336], options={"basis": 64} or model="svgp"'
         >>> in_python("add --timezone Europe/Berlin or the like, and --every 1h")
         'add timezone="Europe/Berlin" or the like, and every="1h"'
+        >>> in_python("it looks like --time 'Zeit' --time-format '%d.%m.%Y'")
+        "it looks like time='Zeit', time_format='%d.%m.%Y'"
         >>> in_python("leave --calendar out; see: streamgp train --help")
         'leave calendar= out; see: help(streamgp.Forecaster)'
         >>> in_python("train again: streamgp train --fresh", "fit_stream"), in_python("add --fleet")
@@ -128,9 +130,11 @@ def in_python(text: str, interface: str = "Forecaster") -> str:
     for pattern, ours in caller.phrases:
         text = re.sub(pattern, ours, text)
     text = _COMMAND.sub(caller.command, text)
-    return _FLAG.sub(caller.argument, text)
+    return _ARGUMENTS.sub(r"\1, ", _FLAG.sub(caller.argument, text))
 
 
+_ARGUMENTS = re.compile(r"""(\b\w+=(?:"[^"]*"|'[^']*')) (?=\w+=["'])""")
+"""One argument behind another, without a comma."""
 _WORD = r"'[^']*'|\"[^\"]*\"|[^\s,;()]+(?:,[^\s,;()]+)*"
 _FLAG = re.compile(rf"(?<![\w-])--(?P<flag>[a-z]+(?:-[a-z]+)*)(?:\.\w+)*(?P<colon>:)?(?: (?P<value>{_WORD}))?")
 _COMMAND = re.compile(

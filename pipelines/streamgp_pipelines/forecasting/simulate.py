@@ -240,8 +240,8 @@ def check_given(given: KnownPath, columns: tuple[str, ...], windows: Windows, na
         return
     at, behind, channel = (int(index) for index in missing[0])
     raise DataError(
-        f"the future of series {windows.names[at]!r} lacks {columns[channel]!r} {behind + 1} step{'s' * (behind > 0)} ahead"
-        f"{_when(given, at, behind, naming)}",
+        f"the future of series {windows.names[at]!r} lacks {columns[channel]!r} "
+        f"{behind + 1} step{'s' * (behind > 0)} ahead{_when(given, at, behind, naming)}",
         hint=hint,
     )
 
