@@ -42,7 +42,7 @@ from streamgp.models.linear import conjugate
 from streamgp.models.linear.conjugate import A0
 from streamgp.models.linear.hinges import KNOTS, Hinges
 from streamgp.online.glitches import plausible
-from streamgp.online.inputs import reporting, usable
+from streamgp.online.inputs import epoch, learned, reporting, usable
 from streamgp.online.reference import Kind, Reference
 from streamgp.online.stacked import Packed, wide
 from streamgp.online.variance import random_walk_variance
@@ -231,8 +231,7 @@ class Linear(Model):
         if not len(y):
             return reporting(Step(float("nan"), len(self.gram), True, "nothing observed"), left_out)
         loss, why = self._learned(x, y, guarded=True)
-        step = Step(loss, len(self.gram), not why, f"update; undone: {why}" if why else "update")
-        return reporting(step, left_out)
+        return reporting(learned(loss, len(self.gram), why), left_out)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Start over from these windows, in their order; one pass is exact, so that there is never a second."""
@@ -243,13 +242,12 @@ class Linear(Model):
         left_out = "; ".join(part for part in (left_out, glitches) if part)
         if epochs < 1:
             return
-        total, chunks, why = 0.0, range(0, len(y), CHUNK), ""
-        for start in chunks:
+        steps = list[tuple[int, Step]]()
+        for start in range(0, len(y), CHUNK):
             rows = slice(start, start + CHUNK)
-            loss, failed = self._learned(x.rows(rows), y[rows])
-            total, why = total + loss, failed or why
-        done = f"epoch; undone: {why}" if why else "epoch"
-        yield reporting(Step(total / max(len(chunks), 1), len(self.gram), not why, done), left_out)
+            loss, why = self._learned(x.rows(rows), y[rows])
+            steps.append((len(y[rows]), learned(loss, len(self.gram), why, "epoch")))
+        yield reporting(epoch(steps, len(self.gram)), left_out)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return dict(self.named_buffers()), {}
