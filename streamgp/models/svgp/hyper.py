@@ -2,8 +2,8 @@
 
 A radial kernel has closed-form gradients and a prior of its lengthscales (`evidence.thinned`); where none is named, the
 best of four is taken. On windows that overlap a few steps are taken only, as at the maximum the noise is too low. The
-hyper-parameters of any other kernel maximise its marginal likelihood (`optim.marginal_likelihood`). The lengthscales of
-outcomes of 0 and 1 are those of a regression on −1 and 1; their outputscale maximises the bound.
+hyper-parameters of any other kernel maximise its marginal likelihood (`evidence.marginal_likelihood`). The lengthscales
+of outcomes of 0 and 1 are those of a regression on −1 and 1; their outputscale maximises the bound.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial, structure
+from streamgp.evidence.marginal_likelihood import MarginalLikelihoodConfig, maximise
+from streamgp.evidence.starts import centres
 from streamgp.evidence.thinned import START_NOISE, LogHyper, by_adam, choose, start
 from streamgp.kernels import Kernel, Stationary, Tied, matern, squared_exponential
-from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
-from streamgp.optim.starts import centres
 
 AUTO: tuple[BaseModel, ...] = (squared_exponential.Config(), *(matern.Config(nu=nu) for nu in (2.5, 1.5, 0.5)))
 """What is chosen from where nothing is named: ever rougher functions."""
