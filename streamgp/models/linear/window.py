@@ -329,18 +329,11 @@ class Linear(Model):
         if guarded:
             forecast, excess = (look.mean, look.variance, truth), held["limit.excess"]
             truth, held["limit.excess"] = self.limit.limited(packed.there, *forecast, held["count"], excess)
-        begun, target, u = held["rows"] > 0, truth - packed.laid(self.reference(x)), look.u
+        target, u = truth - packed.laid(self.reference(x)), look.u
         known = torch.isfinite(target)
-        if not bool(begun.all()):
-            windows = packed.laid(x.flat())
-            first = {
-                "feature_centre": packed.mean(windows, torch.isfinite(windows)),
-                "target_centre": packed.mean(target, known),
-                "size": packed.mean(truth.abs(), torch.isfinite(truth)),
-            }
-            for name, value in first.items():
-                held[name] = torch.where(begun[:, None], held[name], value)
-            u = self.features(x, windows, held["feature_centre"])
+        if not bool((held["rows"] > 0).all()):
+            self._begin(packed, held, x, truth, target)
+            u = self.features(x, packed.laid(x.flat()), held["feature_centre"])
         target = target - held["target_centre"][:, None]
         completed = target if bool(known.all()) else torch.where(known, target, product(u, held["weights"]))
         weight = packed.there[..., None].to(u)
@@ -372,6 +365,17 @@ class Linear(Model):
             for name, part in held.items():
                 held[name] = part if name == "limit.excess" else torch.where(wide(bad, part), old[name], part)
         return loss, why
+
+    def _begin(self, packed: Packed, held: dict[str, Tensor], x: Inputs, truth: Tensor, target: Tensor) -> None:
+        """Centres and sizes of models without rows, from their first ones: truths and departures (K, N, T)."""
+        windows, begun = packed.laid(x.flat()), held["rows"] > 0
+        first = {
+            "feature_centre": packed.mean(windows, torch.isfinite(windows)),
+            "target_centre": packed.mean(target, torch.isfinite(target)),
+            "size": packed.mean(truth.abs(), torch.isfinite(truth)),
+        }
+        for name, value in first.items():
+            held[name] = torch.where(begun[:, None], held[name], value)
 
     def _solve(self, held: dict[str, Tensor]) -> list[str]:
         """The posteriors from the sums; why one has none, or ""."""
