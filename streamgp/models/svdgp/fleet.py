@@ -180,7 +180,7 @@ class SharedFleet(StackedFleet):
 
     @property
     def _near(self) -> int:
-        return NEAR // self.series.bytes
+        return max(NEAR // self.series.bytes, 1)
 
     def _generation(self, series: Tensor) -> Tensor:
         """(R,) of the series of each window; −1 where it has not begun."""
