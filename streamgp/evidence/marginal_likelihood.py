@@ -85,8 +85,8 @@ def maximise(
     default: tuple[Tied, Tensor] | None = None,
     each: Each = map,
 ) -> Tuned:
-    """See the module, and `_tuned` for arguments and result; the loss is NLML a row and
-    column, with the prior's part where there is one.
+    """See the module, and `tuned` for arguments and result; the loss is NLML a row and column, with the prior's part
+    where there is one.
 
     An evaluation is O(n³), or O(T n³) with own noise; memory O(n²).
 

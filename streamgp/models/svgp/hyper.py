@@ -108,6 +108,18 @@ def configs(kernel: BaseModel | None, only: bool) -> tuple[BaseModel, ...]:
     return AUTO[:1] if only else AUTO
 
 
+def _by_likelihood(own: Tied, x: Tensor, y: Tensor, noise: Tensor | None, again: bool) -> tuple[Tensor, str]:
+    """`estimate`, of a kernel whose gradients have no closed form here."""
+    usual = torch.full((y.shape[1],), START_NOISE, dtype=FLOAT).to(x)
+    default = (_default(own, x), usual) if again else None
+    if noise is None:
+        own.load_state_dict(_default(own, x).state_dict())
+    before = usual if noise is None else noise.log().expand(y.shape[1])
+    found = maximise(own, before.to(x), x, y, OTHERS, default)
+    own.load_state_dict(found.kernel)
+    return found.noise.log().mean(), "; ".join(found.failures)
+
+
 def estimate(
     kernel: Chosen,
     x: Tensor,
@@ -142,16 +154,9 @@ def estimate(
         >>> bool(log_noise < -4), kernel.index.item()
         (True, 0)
     """
-    own, groups = kernel.own, kernel.own.groups
     if not kernel.radial:
-        usual = torch.full((y.shape[1],), START_NOISE, dtype=FLOAT).to(x)
-        default = (_default(own, x), usual) if again else None
-        if noise is None:
-            own.load_state_dict(_default(own, x).state_dict())
-        before = usual if noise is None else noise.log().expand(y.shape[1])
-        found = maximise(own, before.to(x), x, y, OTHERS, default)
-        own.load_state_dict(found.kernel)
-        return found.noise.log().mean(), "; ".join(found.failures)
+        return _by_likelihood(kernel.own, x, y, noise, again)
+    own, groups = kernel.own, kernel.own.groups
     first, count = noise is None, int(groups.max()) + 1
     few = slowly and not outcomes
     steps = (STEPS if first else FURTHER) if few else (EVALUATIONS if first else EVALUATIONS // 2)
