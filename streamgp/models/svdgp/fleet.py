@@ -84,22 +84,15 @@ class SharedFleet(StackedFleet):
 
     def _fresh(self) -> State:
         """Of a series before any data."""
-        columns, size = self.shape.columns, self.shared.size
+        columns = self.shape.columns
         found = {
-            "outer": torch.zeros(size, size),
-            "root": torch.eye(size),
-            "moment": torch.zeros(size, columns),
-            "coefficients": torch.zeros(size, columns),
-            "square": torch.zeros(columns),
-            "weight": torch.zeros(()),
-            "residual": torch.ones(columns),
-            "excess": torch.zeros(columns),
-            "far": torch.zeros(()),
-            "tried": torch.zeros(()),
-            "generation": torch.full((), -1.0),
+            "excess": torch.zeros(columns, dtype=FLOAT),
+            "far": torch.zeros((), dtype=FLOAT),
+            "tried": torch.zeros((), dtype=FLOAT),
+            "generation": torch.full((), -1.0, dtype=FLOAT),
         }
-        own = {name: part.to(FLOAT) for name, part in found.items()}
-        return own | self._units.fresh() | reservoir.fresh(self.config.reservoir, self.shape)
+        own = self._units.fresh() | reservoir.fresh(self.config.reservoir, self.shape)
+        return additive.fresh(self.shared.size, columns) | found | own
 
     def begin(self) -> None:
         """See `Timed`."""
