@@ -31,7 +31,7 @@ from streamgp.linalg.cholesky import cholesky, log_determinant
 from streamgp.models.finite_rkhs.features import FiniteFeatures
 from streamgp.models.finite_rkhs.training import FiniteTrainingConfig, descent
 from streamgp.objectives.finite_evidence import Statistics, best_weights, regularised, ridge, statistics
-from streamgp.optim.finite_head import FiniteHead
+from streamgp.training.finite_head import FiniteHead
 from streamgp.training.fit import training
 
 Kernel = Literal["linear", "gaussian", "gaussian 1000"]

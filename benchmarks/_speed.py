@@ -16,8 +16,8 @@ from torch import Generator, Tensor, nn
 
 from streamgp.encoders import BoundedEncoder, Encoder, Layout, lstm, mlp
 from streamgp.kernels import squared_exponential
+from streamgp.models.deep.alternating import Alternating
 from streamgp.models.deep.config import DeepGpConfig
-from streamgp.optim.alternating import Alternating
 from streamgp.solvers import exact, kiss
 
 LAYOUT = Layout(lags=10, past=2)

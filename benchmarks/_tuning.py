@@ -10,11 +10,11 @@ from torch import Tensor
 
 from streamgp import choice
 from streamgp.base import FLOAT
+from streamgp.evidence.admm import AdmmConfig, cv_admm
+from streamgp.evidence.implicit import ImplicitConfig, cv_implicit
+from streamgp.evidence.marginal_likelihood import MarginalLikelihoodConfig, maximise
+from streamgp.evidence.tuned import Tuned
 from streamgp.kernels import Tied
-from streamgp.optim.admm import AdmmConfig, cv_admm
-from streamgp.optim.implicit import ImplicitConfig, cv_implicit
-from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
-from streamgp.optim.tuned import Tuned
 
 NOISE = 0.1
 """Variance of the noise that is drawn. The paper does not state its own; its test errors of 0.12 suggest this."""

@@ -22,12 +22,12 @@ import torch
 from _report import Claim, report
 from _tuning import PROCESSES, Rows, drawn, markdown, start
 
-from streamgp.optim.admm import AdmmConfig, Augmented
-from streamgp.optim.cross_validated import KernelVector, parts
-from streamgp.optim.implicit import CrossValidatedProblem as Reduced
-from streamgp.optim.implicit import ImplicitConfig
-from streamgp.optim.marginal_likelihood import LikelihoodProblem as Likelihood
-from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig
+from streamgp.evidence.admm import AdmmConfig, Augmented
+from streamgp.evidence.cross_validated import KernelVector, parts
+from streamgp.evidence.implicit import CrossValidatedProblem as Reduced
+from streamgp.evidence.implicit import ImplicitConfig
+from streamgp.evidence.marginal_likelihood import LikelihoodProblem as Likelihood
+from streamgp.evidence.marginal_likelihood import MarginalLikelihoodConfig
 
 SIZES = (500, 1000, 2000, 4000)
 MOST, LEAST = 2.3, 2.8

@@ -25,8 +25,8 @@ import torch
 from _report import Claim, report
 from _tuning import NOISE, PROCESSES, admm, drawn, error, implicit, likelihood, markdown, start, tied, tuned_kernel
 
-from streamgp.optim.admm import LAST, RATE, AdmmConfig, AdmmRun, Augmented
-from streamgp.optim.cross_validated import KernelVector
+from streamgp.evidence.admm import LAST, RATE, AdmmConfig, AdmmRun, Augmented
+from streamgp.evidence.cross_validated import KernelVector
 
 SIZES = {500: 10.0, 1000: 20.0, 2000: 20.0}
 """Rows, and the range of their inputs."""

@@ -24,9 +24,9 @@ from _report import Claim, report
 from streamgp.base import FLOAT
 from streamgp.models.finite_rkhs.training import FiniteTrainingConfig, estimator
 from streamgp.objectives.finite_evidence import statistics
-from streamgp.optim import finite_head
-from streamgp.optim.finite_head import FiniteHead, Scgd
 from streamgp.papers.finite_rkhs import ldb, minimax
+from streamgp.training import finite_head
+from streamgp.training.finite_head import FiniteHead, Scgd
 
 METHODS = ("scgd", "minimax", "ldb", "bsgd", "none")
 WIDTHS, SIZES = (128, 256, 512, 1024), (64, 512, 2048)

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.objectives.finite_evidence import Statistics, regularised, statistics
-from streamgp.optim import finite_head
-from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
-from streamgp.optim.finite_head import Estimator, FiniteHead, HeldInverse, Scgd
 from streamgp.papers.finite_rkhs.bsgd import Bsgd
 from streamgp.papers.finite_rkhs.ldb import Ldb
 from streamgp.papers.finite_rkhs.minimax import Minimax
+from streamgp.training import finite_head
+from streamgp.training.finite_descent import FiniteDescent, FiniteDescentConfig
+from streamgp.training.finite_head import Estimator, FiniteHead, HeldInverse, Scgd
 
 ROWS, BATCHES, SETS = 2048, (32, 64), ("bike", "elevators")
 EXPECTED = {0.9: (0.05, 0.7), 0.1: (0.6, 0.95), 0.02: (0.9, 0.99), 0.002: (0.985, 1.0)}

@@ -30,7 +30,7 @@ from streamgp.features import fourier
 from streamgp.features.fourier import Fourier
 from streamgp.kernels import squared_exponential
 from streamgp.kernels.squared_exponential import correlation
-from streamgp.optim.dual_descent import DualDescent
+from streamgp.regression.dual_descent import DualDescent
 
 BUDGET, WHOLE, LIMIT = 8.0, 30.0, 0.30
 """CPU-seconds of a run of part 2 and part 3; the RMSE claimed in part 2."""

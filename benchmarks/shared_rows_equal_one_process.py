@@ -62,7 +62,7 @@ def learn(table: Path, home: Path, model: str, workers: int, kills: bool = False
     import torch
 
     from streamgp.online import summing
-    from streamgp.optim import shared_gradients
+    from streamgp.training import shared_gradients
     from streamgp_data import checkpoint
     from streamgp_pipelines.adapters.ray.sums import RaySums
     from streamgp_pipelines.api import NoTracker

@@ -23,7 +23,7 @@ from _report import Claim, report
 
 from streamgp.features import fourier
 from streamgp.kernels import squared_exponential
-from streamgp.optim.dual_descent import DualDescent
+from streamgp.regression.dual_descent import DualDescent
 
 SIZES = (10_000, 1_000_000, 10_000_000)
 TIME, MEMORY = 1.3, 0.6

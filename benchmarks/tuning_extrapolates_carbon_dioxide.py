@@ -24,10 +24,10 @@ from _report import Claim, report
 from _tuning import START_NOISE, Rows, error, markdown, tied, tuned_kernel
 
 from streamgp.base import FLOAT
-from streamgp.optim.admm import AdmmConfig, cv_admm
-from streamgp.optim.implicit import ImplicitConfig, cv_implicit
-from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
-from streamgp.optim.tuned import Tuned
+from streamgp.evidence.admm import AdmmConfig, cv_admm
+from streamgp.evidence.implicit import ImplicitConfig, cv_implicit
+from streamgp.evidence.marginal_likelihood import MarginalLikelihoodConfig, maximise
+from streamgp.evidence.tuned import Tuned
 
 FILE = Path(__file__).parent.parent / "data" / "mauna_loa_co2.csv"
 SPLIT = 1991.0

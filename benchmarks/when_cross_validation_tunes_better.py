@@ -40,11 +40,11 @@ from _report import Claim, report
 from torch import Tensor
 
 from streamgp.base import FLOAT
+from streamgp.evidence.admm import AdmmConfig, cv_admm
+from streamgp.evidence.implicit import ImplicitConfig, cv_implicit
+from streamgp.evidence.marginal_likelihood import MarginalLikelihoodConfig, maximise
+from streamgp.evidence.tuned import Tuned
 from streamgp.kernels import Tied, matern, squared_exponential
-from streamgp.optim.admm import AdmmConfig, cv_admm
-from streamgp.optim.implicit import ImplicitConfig, cv_implicit
-from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
-from streamgp.optim.tuned import Tuned
 from streamgp.papers.gpcv_admm.held_out import Way, choose
 
 HELD, LENGTH, NOISE = 400, 10.0, 0.3

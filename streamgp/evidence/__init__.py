@@ -1,1 +1,1 @@
-"""Hyper-parameters by the marginal likelihood of thinned rows, and where a search starts."""
+"""Hyper-parameters by the marginal likelihood or by cross-validation, and where a search starts."""

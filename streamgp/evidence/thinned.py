@@ -24,10 +24,10 @@ from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
+from streamgp.evidence import minimise
+from streamgp.evidence.minimise import HUGE
 from streamgp.kernels import Stationary
 from streamgp.linalg.cholesky import cholesky, solve
-from streamgp.optim import minimise
-from streamgp.optim.minimise import HUGE
 
 Profile: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
 """`Stationary.profile` of a radial kernel: s -> c(s), −2 c'(s)."""

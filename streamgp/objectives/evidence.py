@@ -109,7 +109,7 @@ def estimate(scheme: Scheme, solver: Solver, data: Data, h: Tensor, y: Tensor) -
     """The loss of mini-batches, with everything that needs a kernel solve computed once.
 
     Args:
-        scheme: see `streamgp.optim.alternating.AlternatingConfig`.
+        scheme: see `streamgp.models.deep.alternating.AlternatingConfig`.
         solver: its θ and σ² must stay as they are while the estimate is used.
         data: the N rows at h.
         h: (N, d) stale latents, without graph.

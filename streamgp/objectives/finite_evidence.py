@@ -9,7 +9,7 @@ their Theorem B.1 with the residual squared, bᵀ(VVᵀ + λI)⁻¹b = min_w ‖
 
 Ours: several columns share one F, so κ = exp(mean_t log σ_t²) is the one ridge of all of them.
 
-log|F| does not decompose over rows, its linearisations do: every method of `streamgp.optim.finite_descent` puts
+log|F| does not decompose over rows, its linearisations do: every method of `streamgp.training.finite_descent` puts
 ⟨P, (N/|b|) Σ_b φ_iφ_iᵀ + κI⟩ in its place, and they differ in P alone (`Determinant`). With P given all gradients are
 in closed form (`gradients`). N rows, |b| of a mini-batch, d features, T columns; everything is float64.
 """

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from torch import Tensor
 
 from streamgp.base import Inputs, Step
 from streamgp.online.glitches import plausible_rows
-from streamgp.online.inputs import reporting, usable_rows
+from streamgp.online.inputs import epoch, reporting, usable_rows
 from streamgp.online.stacked import Packed
 from streamgp.state import Declared
+
+NEAR = 2**24
+"""Bytes of the states of series that are learned together: more of them do not stay near the processor."""
 
 
 class StackedFleet(Declared, ABC):
@@ -63,6 +67,17 @@ class StackedFleet(Declared, ABC):
     @abstractmethod
     def _size(self, code: int) -> int:
         """Basis functions of a series."""
+
+    def _in_chunks(
+        self, packed: Packed, codes: Tensor, rows: int, learn: Callable[[Packed], list[Step]]
+    ) -> dict[int, Step]:
+        """A fit by so many rows of each series at a time; `learn` has a step for each of these series."""
+        steps = {code: list[tuple[int, Step]]() for code in codes.tolist()}
+        for start in range(0, packed.there.shape[1], rows):
+            some = packed.some(packed.there[:, start], slice(start, start + rows))
+            for code, count, step in zip(some.codes.tolist(), some.counts.tolist(), learn(some), strict=True):
+                steps[code].append((count, step))
+        return {code: epoch(own, self._size(code)) for code, own in steps.items()}
 
     def _reported(self, codes: Tensor, steps: dict[int, Step], why: list[str]) -> list[Step]:
         """The steps of these series, with what was left out of each."""

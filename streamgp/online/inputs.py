@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
 import torch
@@ -71,6 +71,28 @@ def reporting(step: Step, left_out: str) -> Step:
         Step(loss=0.5, basis=1, healthy=False, done='update; undone: 1 windows hold values beyond 1e+150')
     """
     return step._replace(healthy=False, done=f"{step.done}; {left_out}") if left_out else step
+
+
+def learned(loss: float, size: int, why: str, done: str = "update") -> Step:
+    """The step of rows that were learned; where `why` says something they were not, and it is told."""
+    return reporting(Step(loss, size, True, done), why and f"undone: {why}")
+
+
+def epoch(steps: Sequence[tuple[int, Step]], size: int) -> Step:
+    """One step for all chunks of a fit.
+
+    Args:
+        steps: the rows of each chunk, and its step.
+        size: basis functions.
+
+    Example:
+        >>> epoch([(3, learned(1.0, 2, "")), (1, learned(5.0, 2, "it overflows"))], 2)
+        Step(loss=2.0, basis=2, healthy=False, done='update; undone: it overflows')
+    """
+    rows, known = sum(count for count, _ in steps), [one for one in steps if not math.isnan(one[1].loss)]
+    bad = [step for _, step in steps if not step.healthy]
+    loss = sum(count * step.loss for count, step in known) / max(rows, 1)
+    return Step(loss, size, not bad, bad[-1].done if bad else "epoch")
 
 
 class KernelInputs(Declared, nn.Module):

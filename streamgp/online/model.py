@@ -28,6 +28,7 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.evidence.initial import Initial
+from streamgp.online.blown import NOT_FINITE, absurd, blown, some_of
 from streamgp.online.column_kernel import ColumnKernel
 from streamgp.online.glitches import plausible
 from streamgp.online.inputs import KernelInputs, reporting, usable
@@ -39,7 +40,7 @@ from streamgp.online.reservoir import Reservoir, Sample
 from streamgp.online.scaling import Standardiser
 from streamgp.online.standardised import Standardised
 from streamgp.online.variance import random_walk_variance
-from streamgp.online.winsorise import FAR, Winsoriser
+from streamgp.online.winsorise import FAR, Winsoriser, far_off
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.recalled import Recalls
 from streamgp.state import Declared, Nested, Parts, RandomState, Value, fingerprint, holding
@@ -50,13 +51,6 @@ PATIENCE = 0.5
 """Early on a rebuild comes when the stream has grown by this part since the last."""
 HASTE = 64
 """Rows at least from one rebuild to the next where the forecasts say that it should not wait for its turn."""
-BLOWN = 100.0
-"""Spreads of the target, or times the largest value of late: what no posterior makes of rows that it has just learned,
-unless its arithmetic has blown up."""
-SOME = 4
-"""Rows, about, that this is looked at in."""
-NOT_FINITE = "the loss or the posterior is not finite"
-"""Why something is undone."""
 WEAK = 0.01
 """Ratio of signal to noise variance below which a run is warned."""
 
@@ -244,9 +238,8 @@ class StreamModel(Recalls, Declared, Model):
         z = self.inputs(x)
         near = self.winsorise.admits(z, self.posterior.weight)
         if not bool(near.all()):
-            left_out = f"undone: {int((~near).sum())} windows are beyond {FAR:,.0f} standard deviations"
             some = self._learned(x.rows(near), y[near], z[near]) if bool(near.any()) else self._step("update")
-            return reporting(some, left_out)
+            return reporting(some, far_off(int((~near).sum())))
         return self._learned(x, y, z)
 
     def _learned(self, x: Inputs, y: Tensor, z: Tensor) -> Step:
@@ -456,7 +449,7 @@ class StreamModel(Recalls, Declared, Model):
             before: (N, T) its mean before; where that was as far off, learning is how it comes back.
 
         Raises:
-            NumericalError: its mean is beyond `BLOWN`.
+            NumericalError: its mean is beyond `blown.BLOWN`.
         """
         if not self.posterior.units or not len(y):
             return
@@ -529,30 +522,6 @@ class SimulatedStreamModel(StreamModel):
             return reference + self.outputs.location.to(value) + self.outputs.scale.to(value) * value
 
         return observe
-
-
-def some_of(rows: int) -> slice:
-    """Of so many rows those that `blown` is asked about."""
-    return slice(None, None, -(-rows // SOME))
-
-
-def blown(mean: Tensor, y: Tensor, before: Tensor | None = None) -> Tensor:
-    """(K,) how far the means of K models lie beyond `BLOWN`, relative to that: above 1 no posterior is to be believed.
-
-    Args:
-        mean: (K, R, T) at some rows that were just learned.
-        y: (K, N, T) standardised truths of all of them, NaN = not observed.
-        before: (K, N, T) means before; where these were as far off, learning is how a model comes back.
-    """
-    limit = BLOWN * y.nan_to_num().abs().amax(1).clamp(min=1.0)
-    if before is not None:
-        limit = torch.maximum(limit, before.abs().amax(1))
-    return (mean.abs().amax(1) / limit).amax(1)
-
-
-def absurd(off: float) -> str:
-    """What is said of a model that is so far beyond `BLOWN`."""
-    return f"forecasts would be {off * BLOWN:.2g} spreads of the target off"
 
 
 def _joined(*parts: str) -> str:

@@ -19,9 +19,9 @@ from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search
 from streamgp.kernels import Kernel, Tied
 from streamgp.online.summing import Summing, in_blocks
-from streamgp.optim.shared_gradients import Sharing, here
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.state import holding
+from streamgp.training.shared_gradients import Sharing, here
 
 
 class Look(NamedTuple):

@@ -56,6 +56,14 @@ class Packed(NamedTuple):
         rows = torch.arange(len(x.past), device=x.past.device)[None]
         return cls(rows.new_zeros(1), rows, torch.ones_like(rows, dtype=torch.bool), True)
 
+    @classmethod
+    def by_kind(cls, series: Tensor, kind: Tensor) -> Iterator[tuple[int, Packed]]:
+        """The windows of the series of each kind. series, kind: (R,)"""
+        for one in kind.unique().tolist():
+            own = (kind == one).nonzero()[:, 0]
+            packed = cls.of(series[own])
+            yield one, cls(packed.codes, own[packed.rows], packed.there)
+
     @property
     def counts(self) -> Tensor:
         """(K,) windows of each."""

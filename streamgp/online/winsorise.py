@@ -162,6 +162,11 @@ class Winsoriser(nn.Module):
         return part.lerp(shown.sum(1) / count.clamp(min=1.0), -torch.expm1(-count / self.newest))
 
 
+def far_off(windows: int) -> str:
+    """What is said of so many windows that are not learned, as `Winsoriser.admits` has it."""
+    return f"undone: {windows} windows are beyond {FAR:,.0f} standard deviations" if windows else ""
+
+
 def _every(rows: Tensor) -> Tensor:
     """(1, N) of one model, all there."""
     return torch.ones(1, len(rows), dtype=torch.bool, device=rows.device)

@@ -1,1 +1,1 @@
-"""Bayesian linear regression: additive, of one model or of many, and row by row."""
+"""Bayesian linear regression: additive, of one model or of many, row by row, and by blocks of weights."""

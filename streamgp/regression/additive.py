@@ -40,6 +40,14 @@ LEAST = 1e-9
 """The least variance of a residual."""
 
 
+def fresh(size: int, columns: int) -> Held:
+    """Of one model with P = size features before any row, s = 1."""
+    found = {name: torch.zeros(size, columns, dtype=FLOAT) for name in ("moment", "coefficients")}
+    found |= {"outer": torch.zeros(size, size, dtype=FLOAT), "root": torch.eye(size, dtype=FLOAT)}
+    found |= {"square": torch.zeros(columns, dtype=FLOAT), "residual": torch.ones(columns, dtype=FLOAT)}
+    return found | {"weight": torch.zeros((), dtype=FLOAT)}
+
+
 def absorb(held: Held, phi: Tensor, y: Tensor, weight: Tensor, kept: Tensor | None = None) -> None:
     """Add rows to the sums, after scaling these; O(NP²) a model.
 
@@ -189,17 +197,9 @@ class Regression(nn.Module):
         self.root: Tensor
         self.coefficients: Tensor
         self.residual: Tensor
-        for name, value in {
-            "outer": torch.zeros(size, size, dtype=FLOAT),
-            "moment": torch.zeros(size, columns, dtype=FLOAT),
-            "square": torch.zeros(columns, dtype=FLOAT),
-            "weight": torch.zeros((), dtype=FLOAT),
-            "noise": torch.ones((columns,) if apart else (), dtype=FLOAT),
-            "root": torch.eye(size, dtype=FLOAT),
-            "coefficients": torch.zeros(size, columns, dtype=FLOAT),
-            "residual": torch.ones(columns, dtype=FLOAT),
-        }.items():
+        for name, value in fresh(size, columns).items():
             self.register_buffer(name, value)
+        self.register_buffer("noise", torch.ones((columns,) if apart else (), dtype=FLOAT))
 
     @property
     def prior(self) -> Tensor | None:
@@ -208,14 +208,11 @@ class Regression(nn.Module):
 
     def empty(self, size: int, noise: Tensor) -> None:
         """Forget everything, and start with P = size features. noise: σ² of the updates, as the attribute."""
-        columns = self.moment.shape[1]
-        self.noise = noise
-        self.outer, self.moment = noise.new_zeros(size, size), noise.new_zeros(size, columns)
-        self.square, self.weight = noise.new_zeros(columns), noise.new_zeros(())
-        prior = self.prior
-        root = torch.eye(size, dtype=FLOAT, device=noise.device) if prior is None else torch.diag(prior.sqrt())
-        self.root = factors([root] * len(levels(noise)))
-        self.coefficients = noise.new_zeros(size, columns)
+        columns, prior = self.moment.shape[1], self.prior
+        for name, value in fresh(size, columns).items():
+            setattr(self, name, value.to(noise.device))
+        root = self.root if prior is None else torch.diag(prior.sqrt())
+        self.root, self.noise = factors([root] * len(levels(noise))), noise
         self.residual = noise.expand(columns).clone()
 
     def holding(self) -> Callable[[], None]:

@@ -184,63 +184,9 @@ class Sums(Recalls, nn.Module):
                 return set()
 
             return [""] * len(due), look
-        found, before = products(self.runs, x, z, weight), held["passed"].tolist()
-        elapsed = [one + more for one, more in zip(before, passed, strict=True)]
-        learned = [k for k, own in enumerate(due) if own]
-        early, age, since = list[bool](), list[float](), list[list[float]]()
-        if learned:
-            early, age, since = self.young(held), held["age"].tolist(), held["since"].tolist()
-        for k in learned:
-            age[k] += elapsed[k]
-            since[k] = [one + elapsed[k] for one in since[k]]
-        new, waiting = {name: getattr(found, name) for name in SUMS}, any(before)
-        for name, part in new.items() if waiting else ():
-            part.add_(held[f"new_{name}"])
-        largest = torch.maximum(found.largest, held["largest"])
-        why = ["" if well else OVERFLOW for well in found.finite().tolist()]
-        solved = list[tuple[int, int, Tensor]]()
-
-        def move(m: int) -> None:
-            for name, part in new.items():
-                for k in learned:
-                    total = held[name][k, m]
-                    torch.add(part[k], total, alpha=_kept(elapsed[k], self.halves[m]), out=total)
-
-        for m, (half, ridge) in enumerate(zip(self.halves, self.ridges, strict=True)):
-            if copied:
-                move(m)
-            some = [k for k in learned if not why[k] and (early[k] or since[k][m] >= min(half, age[k]) / OFTEN)]
-            if not some:
-                continue
-            kept = [_kept(elapsed[k], half) for k in some]
-            gram, cross, count = (
-                lent(self.near, held[name][some, m] if copied else decayed(held[name][:, m], kept, part, some))
-                for name, part in new.items()
-            )
-            weights, failed = solution(gram, cross, count, _of(largest, some), self.penalties, ridge)
-            for k, own, bad in zip(some, weights, failed.tolist(), strict=True):
-                solved.append((k, m, own))
-                why[k] = INDEFINITE if bad else why[k]
-
-        def keep() -> set[str]:
-            held["largest"].copy_(largest)
-            for m in range(0 if copied else len(self.halves)):
-                move(m)
-            for k, m, weights in solved:
-                held["weights"][k, m] = weights
-                since[k][m] = 0.0
-            left = [0.0 if own else more for own, more in zip(due, elapsed, strict=True)]
-            for name, values in (("passed", left), *((("since", since), ("age", age)) if learned else ())):
-                held[name].copy_(largest.new_tensor(values))
-            if not waiting and len(learned) == len(due):
-                return {f"new_{name}" for name in new}
-            for name, part in new.items():
-                for k, own in enumerate(due):
-                    pending = held[f"new_{name}"][k]
-                    pending.zero_() if own else pending.copy_(part[k])
-            return set()
-
-        return why, keep
+        addition = _Addition(self, held, products(self.runs, x, z, weight), passed, due, copied)
+        addition.solve()
+        return addition.why, addition.keep
 
     def bounds(self, held: Held, shared: int = 1) -> Tensor:
         """(K, G, d) what a column counts for at most: `CLIP` standard deviations; infinite before any row.
@@ -274,6 +220,80 @@ class Sums(Recalls, nn.Module):
         if bool(failed):
             raise NotPositiveDefinite(INDEFINITE, hint="raise ridge")
         return factor / unit[:, :, None]
+
+
+class _Addition:
+    """Rows on their way into the sums: what `Sums.added` does, of whose arguments it is made. found: what they add."""
+
+    def __init__(
+        self, sums: Sums, held: Held, found: Products, passed: Sequence[float], due: Sequence[bool], copied: bool
+    ) -> None:
+        self.sums, self.held, self.due, self.copied = sums, held, due, copied
+        before = held["passed"].tolist()
+        self.elapsed = [one + more for one, more in zip(before, passed, strict=True)]
+        self.waiting = any(before)
+        self.learned = [k for k, own in enumerate(due) if own]
+        self.new = {name: getattr(found, name) for name in SUMS}
+        for name, part in self.new.items() if self.waiting else ():
+            part.add_(held[f"new_{name}"])
+        self.largest = torch.maximum(found.largest, held["largest"])
+        self.why = ["" if well else OVERFLOW for well in found.finite().tolist()]
+        self.age, self.since = list[float](), list[list[float]]()
+        self.solved = list[tuple[int, int, Tensor]]()
+
+    def solve(self) -> None:
+        """Solve each memory of the models that are due, where it is time; of a copy the sums move on the way."""
+        if not self.learned:
+            return
+        held, sums, elapsed = self.held, self.sums, self.elapsed
+        early, self.age, self.since = sums.young(held), held["age"].tolist(), held["since"].tolist()
+        for k in self.learned:
+            self.age[k] += elapsed[k]
+            self.since[k] = [one + elapsed[k] for one in self.since[k]]
+        for m, (half, ridge) in enumerate(zip(sums.halves, sums.ridges, strict=True)):
+            if self.copied:
+                self._move(m)
+            late = [early[k] or self.since[k][m] >= min(half, self.age[k]) / OFTEN for k in self.learned]
+            some = [k for k, own in zip(self.learned, late, strict=True) if own and not self.why[k]]
+            if not some:
+                continue
+            kept = [_kept(elapsed[k], half) for k in some]
+            gram, cross, count = (
+                lent(sums.near, held[name][some, m] if self.copied else decayed(held[name][:, m], kept, part, some))
+                for name, part in self.new.items()
+            )
+            weights, failed = solution(gram, cross, count, _of(self.largest, some), sums.penalties, ridge)
+            for k, own, bad in zip(some, weights, failed.tolist(), strict=True):
+                self.solved.append((k, m, own))
+                self.why[k] = INDEFINITE if bad else self.why[k]
+
+    def _move(self, m: int) -> None:
+        """Bring the sums of a memory to now."""
+        for name, part in self.new.items():
+            for k in self.learned:
+                total = self.held[name][k, m]
+                torch.add(part[k], total, alpha=_kept(self.elapsed[k], self.sums.halves[m]), out=total)
+
+    def keep(self) -> set[str]:
+        """Write what was learned; the names of what stays as it is."""
+        held, due = self.held, self.due
+        held["largest"].copy_(self.largest)
+        for m in range(0 if self.copied else len(self.sums.halves)):
+            self._move(m)
+        for k, m, weights in self.solved:
+            held["weights"][k, m] = weights
+            self.since[k][m] = 0.0
+        left = [0.0 if own else more for own, more in zip(due, self.elapsed, strict=True)]
+        more = (("since", self.since), ("age", self.age)) if self.learned else ()
+        for name, values in (("passed", left), *more):
+            held[name].copy_(self.largest.new_tensor(values))
+        if not self.waiting and len(self.learned) == len(due):
+            return {f"new_{name}" for name in self.new}
+        for name, part in self.new.items():
+            for k, own in enumerate(due):
+                pending = held[f"new_{name}"][k]
+                pending.zero_() if own else pending.copy_(part[k])
+        return set()
 
 
 @dataclass(frozen=True)

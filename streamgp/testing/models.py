@@ -10,7 +10,8 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.context import Context, Entry
 from streamgp.errors import DataError, UsageError
-from streamgp.online.model import BLOWN, StreamModel
+from streamgp.online.blown import BLOWN
+from streamgp.online.model import StreamModel
 from streamgp.testing.stateful import check_stateful, reborn, same_bits
 
 SHAPES = (

@@ -1,1 +1,1 @@
-"""Training in epochs with early stopping, whatever is trained."""
+"""Optimisers, whose state is tensors of fixed shape: a checkpoint goes on bit for bit. Epochs with early stopping."""

@@ -14,13 +14,13 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs
 from streamgp.encoders import Encoder
 from streamgp.errors import NotPositiveDefinite
+from streamgp.models.deep.alternating import Alternating
 from streamgp.models.deep.gp import GpPosterior
 from streamgp.models.deep.posterior import FOLLOW
+from streamgp.models.deep.squared_error import SquaredError
 from streamgp.online.model import StreamModel
 from streamgp.online.posterior import Units, no_rows
 from streamgp.online.variance import OUTLIER
-from streamgp.optim.alternating import Alternating
-from streamgp.optim.squared_error import SquaredError
 from streamgp.testing.stateful import reborn, same_bits
 from streamgp.training.early_stopping import validation_rows, weights
 from tests.models.deep_toys import PAIR, SYSTEM, build, chunk, deep, fitted, gp_of, residuals, series, windows

@@ -158,7 +158,8 @@ def test_a_regression_by_phase_is_a_ridge_of_each_phase_and_of_its_neighbours() 
     regression.begin(x, known, levels)
     assert regression.sums is not None
     held = regression.sums.held
-    phased, means = regression.look(held, regression.made(x, known, levels), base[None])
+    made = regression.grouped(x, regression.columns(x, known, levels)[0])
+    phased, means = regression.look(held, made, base[None])
     assert torch.equal(means, base.expand_as(means))
     _, keep = regression.added(held, phased, z[:, None], passed=[300], due=[True])
     keep()

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape, Simulates
 from streamgp.errors import NotPositiveDefinite, UsageError
+from streamgp.evidence import marginal_likelihood
 from streamgp.evidence.initial import Initial, TakesInitial
+from streamgp.evidence.minimise import BOUND
 from streamgp.models import exact
 from streamgp.models.exact.hyper import Hyperparameters
 from streamgp.models.exact.posterior import ExactPosterior
 from streamgp.online.model import SimulatedStreamModel
-from streamgp.optim import marginal_likelihood
-from streamgp.optim.minimise import BOUND
 from streamgp.testing.models import SHAPES, example_windows
 from streamgp.testing.stateful import reborn
 from tests.words import names, naming

@@ -206,6 +206,12 @@ def test_a_rebuild_that_fails_is_told_and_the_rows_are_learned(monkeypatch: pyte
     assert bool((fleet.state()[0]["series.seen"] > before).all())
 
 
+def test_a_state_larger_than_what_is_learned_together_is_rebuilt_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, windows = due()
+    monkeypatch.setattr("streamgp.models.svdgp.fleet.NEAR", 1)
+    assert all(step.healthy and step.done.startswith("rebuild: ") for step in fleet.update(*windows))
+
+
 def test_a_rebuild_mends_a_series_that_fails() -> None:
     fleet, windows = due()
     tensors, rest = fleet.state()

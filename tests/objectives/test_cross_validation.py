@@ -19,7 +19,7 @@ from streamgp.kernels import Kernel, Tied
 from streamgp.linalg.blockwise import Blockwise
 from streamgp.objectives.cross_validation import Partition, rescale, splits
 from streamgp.objectives.fold import Fold, Reduced, reduced, solve_from
-from tests.optim.cross_validation_toys import dense
+from tests.evidence.cross_validation_toys import dense
 from tests.properties import examples
 
 KERNELS: tuple[Any, ...] = (

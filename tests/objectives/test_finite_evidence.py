@@ -11,7 +11,7 @@ from torch import Tensor
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
 from streamgp.objectives import finite_evidence as fe
-from tests.optim.finite_toys import loss, nlml
+from tests.training.finite_toys import loss, nlml
 
 CASES = [(40, 6, 1), (40, 6, 3), (5, 9, 2)]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from streamgp.linalg.cholesky import cholesky, whiten
 from streamgp.objectives.sparse import Belief, kernel_gradient
-from streamgp.optim.natural_gradient import weighted_gram
+from streamgp.training.natural_gradient import weighted_gram
 
 POINTS, ROWS, COLUMNS = 7, 30, 3
 

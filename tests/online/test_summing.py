@@ -16,11 +16,11 @@ from streamgp.models.deep import gp
 from streamgp.models.qsgp import blocks as blocks_of_qsgp
 from streamgp.online.model import StreamModel
 from streamgp.online.summing import BLOCKS, Absorb, added, block_sums, blocks, in_blocks, running
-from streamgp.optim import shared_gradients
-from streamgp.optim.shared_gradients import here
+from streamgp.training import shared_gradients
+from streamgp.training.shared_gradients import here
 from streamgp_pipelines.assembly import build_model
-from tests.optim.test_shared_gradients import elsewhere
 from tests.pipelines.worlds import same_bits
+from tests.training.test_shared_gradients import elsewhere
 
 ROWS = 600
 OPTIONS: dict[str, dict[str, Any]] = {

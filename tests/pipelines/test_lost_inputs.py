@@ -18,7 +18,7 @@ from streamgp.tensors import Inputs
 from streamgp.windows.windows import Asks
 from streamgp_pipelines import fit_stream
 from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
-from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.doubt import blurred
 
 ROWS, DAY = 2400, 24
 
@@ -117,8 +117,8 @@ def test_doubt_counts_where_the_forecast_turns_too() -> None:
     def load(asks: Asks) -> Gaussian:  # it heats and cools from 0 on
         return Gaussian(asks.x.future[..., 0].abs(), none, none)
 
-    fake: Any = SimpleNamespace(model=SimpleNamespace(family=Gaussian), windows=SimpleNamespace(shifted=shifted))
-    assert Learner.blurred(fake, asks, load(asks), load).blur.tolist() == [[2.0, 0.0]]
+    fake: Any = SimpleNamespace(shifted=shifted)
+    assert blurred(fake, asks, load(asks), load).blur.tolist() == [[2.0, 0.0]]
 
 
 def test_bands_are_wider_while_it_is_lost_and_not_before(tmp_path: Path) -> None:

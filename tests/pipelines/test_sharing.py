@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from streamgp.errors import ServiceError, UsageError
-from streamgp.optim.shared_gradients import Gradients
+from streamgp.training.shared_gradients import Gradients
 from streamgp_data import checkpoint
 from streamgp_data.table import Table
 from streamgp_pipelines.adapters.ray import sums as adapter

@@ -9,6 +9,7 @@ from streamgp.base import FLOAT, Decomposes, Due, Simulates
 from streamgp.errors import UsageError
 from streamgp.forecasting.calibration import Calibration
 from streamgp.windows.windows import Asks, History, Windows
+from streamgp_pipelines.learning.doubt import blurred
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import frame
@@ -22,7 +23,7 @@ def as_pairs(learner: Learner, asks: Asks, calibration: Calibration) -> Due:
     rows, shape, wanted = len(asks.origin), learner.windows.shape, calibration.probabilities
     parameters = learner.predict(asks)  # (P, N, T)
     own = learner.model.family.from_parameters(parameters)
-    asks = learner.blurred(asks, own, lambda few: learner.model.family.from_parameters(learner.predict(few)))
+    asks = blurred(learner.windows, asks, own, lambda few: learner.model.family.from_parameters(learner.predict(few)))
     raw = learner.widened(asks, own).parameters()
     issued = learner.model.family.from_parameters(raw.reshape(len(raw), -1, 1))
     quantiles = torch.zeros(0, rows * shape.columns, dtype=FLOAT)

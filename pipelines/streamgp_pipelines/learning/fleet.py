@@ -25,10 +25,10 @@ from streamgp.windows.calendar import Ints
 from streamgp.windows.windows import Answers, Asks
 from streamgp_data.batches import together
 from streamgp_pipelines.learning.columns import columns_read
-from streamgp_pipelines.learning.each import Separate
 from streamgp_pipelines.learning.learner import Learner, WarmUp
 from streamgp_pipelines.learning.pairs import alone
 from streamgp_pipelines.learning.recipe import Recipe, Schedule
+from streamgp_pipelines.learning.separate import Separate
 from streamgp_pipelines.learning.tail import Tail
 
 AT_ONCE = 2**14

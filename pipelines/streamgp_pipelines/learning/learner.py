@@ -33,6 +33,7 @@ from streamgp.windows.ledger import Ledger
 from streamgp.windows.windows import Answers, Asks, Windows
 from streamgp_pipelines.learning.clock import Stopwatch
 from streamgp_pipelines.learning.counts import Counts
+from streamgp_pipelines.learning.doubt import blurred
 from streamgp_pipelines.learning.heldout import HeldOut, restrict
 from streamgp_pipelines.learning.pairs import joined, select
 from streamgp_pipelines.learning.phases import Phases
@@ -317,7 +318,7 @@ class Learner:
         issued = self._nothing()
         if len(asks.origin):
             issued = self._issue(asks)
-            asks = self.blurred(asks, issued, self._predict)
+            asks = blurred(self.windows, asks, issued, self._predict)
             self.ledger.add(asks, self.widened(asks, issued))
         self._calibrate(asks, issued, answers)
         due = self.ledger.pop(answers)
@@ -409,27 +410,6 @@ class Learner:
         wider = self.bands.wider(asks.series, asks.age)
         wider *= torch.sqrt(1.0 + asks.blur.square() / issued.variance.clamp(min=TINY))
         return issued.affine(wider, issued.mean * (1.0 - wider))
-
-    def blurred(self, asks: Asks, issued: Predictive, predict: Callable[[Asks], Predictive]) -> Asks:
-        """The questions with what doubt of known inputs does to their means.
-
-        An input adds the mean square of how far the means `issued` move where it is a standard deviation more, and
-        less, at all steps (Julier & Uhlmann 1997, with two sigma points an input). Of a linear model that is the
-        variance; half the difference of both would be 0 where the model turns, as a load does between heating and
-        cooling.
-        """
-        some = torch.nonzero((asks.doubt > 0).flatten(1).any(1))[:, 0]
-        if not len(some) or self.model.family.binary:
-            return asks
-        few = asks.rows(some)
-        mean, square = issued.mean[some], torch.zeros_like(few.blur)
-        for column in range(asks.doubt.shape[2]):
-            if bool((few.doubt[:, :, column] > 0).any()):
-                shifted = [few._replace(x=self.windows.shifted(few, column, sign)) for sign in (1.0, -1.0)]
-                square += sum((predict(one).mean - mean).square() for one in shifted) / 2
-        blur = asks.blur.clone()
-        blur[some] = square.sqrt()
-        return asks._replace(blur=blur)
 
     def _learn(self, due: Due) -> Step | None:
         """Step 4; before the end of the warm-up windows are only kept, at its end they are fitted together.

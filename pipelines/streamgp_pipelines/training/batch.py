@@ -21,7 +21,7 @@ from streamgp.errors import DataError, UsageError
 from streamgp.online.model import StreamModel
 from streamgp.online.posterior import Posterior
 from streamgp.online.summing import Summing, in_blocks
-from streamgp.optim.shared_gradients import Sharing, here
+from streamgp.training.shared_gradients import Sharing, here
 from streamgp_pipelines.learning.collect import collect, stretches
 from streamgp_pipelines.learning.heldout import HeldOut, asked, beside, held_out
 from streamgp_pipelines.learning.learner import Learner

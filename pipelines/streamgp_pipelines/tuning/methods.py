@@ -12,13 +12,13 @@ from torch import Tensor
 
 from streamgp.choice import OneOf
 from streamgp.errors import UsageError
+from streamgp.evidence import admm, implicit, marginal_likelihood
+from streamgp.evidence.admm import AdmmConfig, cv_admm
+from streamgp.evidence.implicit import ImplicitConfig, cv_implicit
+from streamgp.evidence.marginal_likelihood import MarginalLikelihoodConfig
+from streamgp.evidence.minimise import HUGE
+from streamgp.evidence.tuned import Each, Tuned
 from streamgp.kernels import Tied, squared_exponential
-from streamgp.optim import admm, implicit, marginal_likelihood
-from streamgp.optim.admm import AdmmConfig, cv_admm
-from streamgp.optim.implicit import ImplicitConfig, cv_implicit
-from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig
-from streamgp.optim.minimise import HUGE
-from streamgp.optim.tuned import Each, Tuned
 from streamgp_pipelines.assembly import flatten, read_settings, seeded
 
 
@@ -129,7 +129,7 @@ class Method(NamedTuple):
         options: what can be set.
         own: the name under which its own options are.
         loss: what it minimises, in words.
-        tune: see `streamgp.optim.tuned`.
+        tune: see `streamgp.evidence.tuned`.
         before: the loss of a kernel (with its log noise) on x, y, under the way's own options.
     """
 
@@ -220,7 +220,7 @@ def find(
         kernel, log_noise: (T,) where to start.
         x: (n, W) standardised windows.
         y: (n, T) standardised targets, none missing.
-        each: runs the starts, see `streamgp.optim.tuned`.
+        each: runs the starts, see `streamgp.evidence.tuned`.
 
     Raises:
         NumericalError: no start led anywhere.

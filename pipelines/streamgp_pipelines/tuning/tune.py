@@ -27,12 +27,12 @@ from streamgp import choice, registry
 from streamgp.base import FLOAT, Inputs, Json, Progress, Tracker
 from streamgp.errors import DataError, UsageError
 from streamgp.evidence.initial import Initial, one_start, plain, structure
+from streamgp.evidence.starts import centres
+from streamgp.evidence.tuned import Attempt, Tuned
 from streamgp.kernels import Tied
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.scaling import Standardiser
-from streamgp.optim.starts import centres
-from streamgp.optim.tuned import Attempt, Tuned
 from streamgp_data.table import Table
 from streamgp_pipelines.assembly import as_text, flatten
 from streamgp_pipelines.config import TuneConfig

@@ -14,12 +14,12 @@ from streamgp.choice import OneOf
 from streamgp.errors import UsageError
 from streamgp.kernels import squared_exponential
 from streamgp.model_config import Simulated
+from streamgp.models.deep.alternating import AlternatingConfig
+from streamgp.models.deep.squared_error import SquaredErrorConfig
 from streamgp.models.deep.variants import DOCSTRINGS, ENCODERS, PRESETS
 from streamgp.online.options import OnlineOptions
-from streamgp.optim.alternating import AlternatingConfig
-from streamgp.optim.descent import DescentConfig, batches_of
-from streamgp.optim.squared_error import SquaredErrorConfig
 from streamgp.solvers import kiss
+from streamgp.training.descent import DescentConfig, batches_of
 from streamgp.training.early_stopping import EarlyStoppingOptions
 
 MANY, FEW_EPOCHS = 1000, 5

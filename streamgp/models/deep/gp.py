@@ -1,8 +1,7 @@
 """GPs on the latents of an encoder: k̃(x, x') = k_θ(φ_W(x), φ_W(x')), one a column (Al-Shedivat et al. 2017).
 
-Training alternates steps on the encoder and on the kernel (`streamgp.optim.alternating`). Between trainings a stream is
-learned by the solver's own data alone, which for the additive KISS head is exact, at a cost that does not depend on the
-rows seen.
+Training alternates steps on the encoder and on the kernel (`alternating`). Between trainings a stream is learned by
+the solver's own data alone, which for the additive KISS head is exact, at a cost that does not depend on the rows seen.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from streamgp.base import Shape
 from streamgp.encoders import BoundedEncoder, Dropout, Encoder, Layout
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
+from streamgp.models.deep.alternating import Alternating, learn_at_once
 from streamgp.models.deep.config import GRID_WIDTH, DeepGpConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
+from streamgp.models.deep.squared_error import SquaredError
 from streamgp.online.posterior import Arrival, DrawsFunctions, LearnedFunction, Look, Units
 from streamgp.online.summing import OnFeatures
-from streamgp.optim.alternating import Alternating, learn_at_once
-from streamgp.optim.shared_gradients import here
-from streamgp.optim.squared_error import SquaredError
 from streamgp.solvers import Conditional, Data, Solver
 from streamgp.state import Parts
 from streamgp.training.fit import Optimiser, Standing, training
+from streamgp.training.shared_gradients import here
 
 SETTLED, SPREAD, SMOOTH = 2048, 0.35, 0.1
 """Rows on which latents are settled; their spread on a grid, where tanh is still nearly linear; without one, at

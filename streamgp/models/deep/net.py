@@ -18,8 +18,8 @@ from streamgp.base import FLOAT, Shape
 from streamgp.encoders import Encoder, Layout
 from streamgp.models.deep.config import DeepNetConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
+from streamgp.models.deep.squared_error import LinearHead, SquaredError
 from streamgp.online.posterior import DrawsFunctions, Units
-from streamgp.optim.squared_error import LinearHead, SquaredError
 from streamgp.state import Parts
 from streamgp.training.fit import Standing
 

@@ -1,6 +1,6 @@
 """Training on simulation error, behind that of one step: regression and net, run on their own output.
 
-Stages of more and more steps (`optim.unrolled`) move the encoder, with gradients through the whole forecast: the
+Stages of more and more steps (`models.deep.unrolled`) move the encoder, with gradients through the whole forecast: the
 regression below, which stays as it is, and what the net or the GP adds. The mean of a GP is that of its posterior given
 some of the rows, through whose latents the gradient goes too, so that what is trained is what a posterior on the new
 latents forecasts. Behind a stage the posterior is fitted again, to one step ahead. A stage is kept where simulations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from torch import Generator, Tensor
 
 from streamgp.encoders import Layout
-from streamgp.optim.descent import Descent, DescentConfig
-from streamgp.optim.unrolled import Chain
+from streamgp.models.deep.unrolled import Chain
+from streamgp.training.descent import Descent, DescentConfig
 from streamgp.training.early_stopping import FEWEST, load, weights
 from streamgp.training.fit import training
 

@@ -1,6 +1,6 @@
 """The exact Gaussian process: nothing is approximated, so that it is the baseline of the models that scale.
 
-Hyper-parameters maximise the marginal likelihood (`streamgp.optim.marginal_likelihood`: L-BFGS or Adam, restarts), the
+Hyper-parameters maximise the marginal likelihood (`evidence.marginal_likelihood`: L-BFGS or Adam, restarts), the
 posterior is of all rows of a fit, or of the newest of a stream (`posterior`).
 """
 

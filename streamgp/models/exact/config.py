@@ -8,11 +8,11 @@ from pydantic import BaseModel, Field
 
 from streamgp.base import Shape
 from streamgp.choice import OneOf
+from streamgp.evidence.marginal_likelihood import MarginalLikelihoodConfig
 from streamgp.kernels import linear, squared_exponential
 from streamgp.kernels import sum as sums
 from streamgp.model_config import Simulated
 from streamgp.online.options import KernelOptions
-from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig
 
 
 class Config(KernelOptions):

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Shape
+from streamgp.evidence import marginal_likelihood
 from streamgp.evidence.initial import Initial, structure
+from streamgp.evidence.minimise import BOUND
 from streamgp.evidence.search import thinned
+from streamgp.evidence.starts import centres
 from streamgp.evidence.thinned import START_NOISE
 from streamgp.kernels import Tied
 from streamgp.models.exact.config import Config
 from streamgp.models.exact.growing import GrowingPosterior
-from streamgp.optim import marginal_likelihood
-from streamgp.optim.minimise import BOUND
-from streamgp.optim.starts import centres
 
 FURTHER = 3
 """Searches after the first have so many times fewer evaluations, each of them."""

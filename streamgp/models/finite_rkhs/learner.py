@@ -25,10 +25,10 @@ from streamgp.models.finite_rkhs.features import FiniteFeatures
 from streamgp.models.finite_rkhs.training import descent
 from streamgp.objectives.finite_evidence import ridge
 from streamgp.online.summing import OnFeatures, Summing, in_blocks
-from streamgp.optim.finite_head import FiniteHead
 from streamgp.regression.precision_mixture import STRONGER, PrecisionMixture
 from streamgp.regression.recursive import RecursiveRegression
 from streamgp.state import Parts, holding
+from streamgp.training.finite_head import FiniteHead
 from streamgp.training.fit import Optimiser, Standing, Trainable, training
 
 CHUNK = 4096

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from torch import nn
 
-from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
-from streamgp.optim.finite_head import Estimator, FiniteHead
+from streamgp.training.finite_descent import FiniteDescent, FiniteDescentConfig
+from streamgp.training.finite_head import Estimator, FiniteHead
 
 
 class FiniteTrainingConfig(FiniteDescentConfig):

@@ -23,19 +23,20 @@ import torch
 from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
-from streamgp.errors import NotPositiveDefinite
 from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.models.linear.columns import REFERENCE, Known, SeasonColumns, describe
 from streamgp.models.linear.phases import Phased, PhaseRegression
 from streamgp.online.glitches import plausible
-from streamgp.online.inputs import reporting, usable, usable_rows
+from streamgp.online.inputs import epoch, learned, reporting, usable, usable_rows
 from streamgp.online.panel import panel_of
+from streamgp.online.stacked import Packed
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import Winsoriser
+from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.mixed import Mixed
 from streamgp.recalled import Recalled, Recalls
-from streamgp.regression.memories import Held, Sums, refuse, under
-from streamgp.state import gather, holding, scatter
+from streamgp.regression.memories import Held, Sums, under
+from streamgp.state import gather, scatter
 
 MEMORIES = (4.0, 12.0, 40.0, 160.0)
 """Long seasons that each regression remembers: the half-life is 0.7 of it."""
@@ -105,6 +106,14 @@ class DirectLook(NamedTuple):
     means: Tensor
     season: Tensor | None = None
     phased: Phased | None = None
+
+
+class MixedLook(NamedTuple):
+    """Windows as K models see them: `look`, their mix (K, N, T), and the mixer of all of their columns."""
+
+    look: DirectLook
+    mix: Gaussian
+    mixer: Mixer
 
 
 class DirectRegression(nn.Module):
@@ -226,7 +235,7 @@ class DirectRegression(nn.Module):
             held: of each.
             bases: (B, K, N, T) of `SeasonColumns.bases`.
             features: (K, T, N, d) the columns of the direct regression.
-            phased: of `PhaseRegression.made`; None where no regression is by phase.
+            phased: of `PhaseRegression.grouped`; None where no regression is by phase.
         """
         assert self.sums is not None
         base = bases.gather(0, held["base"][None, :, None].expand(1, *bases.shape[1:]))[0]
@@ -281,11 +290,12 @@ class DirectRegression(nn.Module):
         for last in self._last:
             if last.known is self.known and torch.equal(last.context.view(torch.int64), bits):
                 return last
+        own = self.known, self.levels
         if recalled is None:
-            bases, features, *phased = self._columns(x)
+            bases, features, *phased = self.made(x, *own)
         else:
             bases, features, *phased = recalled.of(
-                x, lambda some: self._columns(x.rows(some)), [1] * (2 + (self.phases is not None))
+                x, lambda some: self.made(x.rows(some), *own), [1] * (2 + (self.phases is not None))
             )
         grouped = None if self.phases is None else self.phases.grouped(x, phased[0])
         made = Made(x.context, self.known, bases, features, grouped)
@@ -293,10 +303,11 @@ class DirectRegression(nn.Module):
             self._last = [*self._last[-KEPT:], made]
         return made
 
-    def _columns(self, x: Inputs) -> list[Tensor]:
-        """(B, N, T) bases, (T, N, d) columns of the direct regression, and those by phase, where there are some."""
-        found = [self.columns.bases(x, self.levels), self.columns(x, self.known, self.levels)[0]]
-        return found if self.phases is None else [*found, self.phases.columns(x, self.known, self.levels)[0]]
+    def made(self, x: Inputs, known: Sequence[Known], levels: Tensor) -> list[Tensor]:
+        """(B, N, T) bases, (T, N, d) columns of the direct regression, and those by phase, where there are some, of
+        `SeasonColumns`."""
+        found = [self.columns.bases(x, levels), self.columns(x, known, levels)[0]]
+        return found if self.phases is None else [*found, self.phases.columns(x, known, levels)[0]]
 
     def guarded(self, x: Inputs, levels: Tensor, width: Tensor) -> Inputs:
         """Without references that say nothing: they count as missing. levels, width: (O,) or (O, N).
@@ -329,24 +340,12 @@ class DirectRegression(nn.Module):
         agree = (last - now).abs().amax(1, keepdim=True) <= AGREE * jump
         return now, torch.where(agree & (jump > MOVED * width), jump, 0.0)
 
-    def learn(self, x: Inputs, look: DirectLook, y: Tensor) -> None:
-        """Learn N windows.
-
-        Args:
-            x: the windows.
-            look: of `look`.
-            y: (N, T) the truths, NaN = not observed.
-
-        Raises:
-            NotPositiveDefinite: a factorisation failed; nothing is changed.
-        """
-        passed = len(y)
-        if self.shape.panel:  # several series share a step
-            short, long, _ = self.columns.split(x).by_step[-self.context.PHASES :]
-            passed = len((long if self.context.long else short)[0].unique())
-        (why,), keep = self.learned(self.held(), look, y[None], [len(y)], [passed])
-        refuse(why)
-        keep()
+    def passed(self, x: Inputs) -> int:
+        """Steps in time that N windows span."""
+        if not self.shape.panel:
+            return len(x.future)
+        short, long, _ = self.columns.split(x).by_step[-self.context.PHASES :]  # several series share a step
+        return len((long if self.context.long else short)[0].unique())
 
     def learned(
         self,
@@ -490,10 +489,14 @@ class DirectLinear(Recalls, Model):
         }
 
     def _mixed(self, x: Inputs, means: Tensor) -> Mixed:
+        return Mixed(*self.mixer.issue(means, self.prior(x, self.regression.width)), means)
+
+    def prior(self, x: Inputs, width: Tensor) -> Tensor:
+        """(N, T) the variance before any error is known. width: (O,) or (N, O) of the targets; 0 before any data."""
         prior = random_walk_variance(x, self.shape)
-        if self.regression.begun:  # a glitch among the lags is no reason to widen
-            prior = prior.minimum(self.regression.width.square().repeat_interleave(self.shape.horizon))
-        return Mixed(*self.mixer.issue(means, prior), means)
+        if not self.regression.begun:
+            return prior
+        return prior.minimum(width.square().repeat_interleave(self.shape.horizon, -1))  # no wider by a glitch of a lag
 
     def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
         """One draw of all coefficients a path, around the mix of the memories (base.Simulates).
@@ -541,20 +544,39 @@ class DirectLinear(Recalls, Model):
         if not regression.begun:
             regression.begin(x, y)
         look = regression.look(x, self.recall())
-        now = self._mixed(x, look.means[:, 0])
-        loss = -torch.nanmean(now.log_prob(y)).item()
-        put_back, why = holding({"limit": self.limit}), ""
-        y = self.limit(y, now, self.rows)
-        try:
-            regression.learn(x, look, y)
-        except NotPositiveDefinite as error:
-            why = error.message
-            put_back()
-        else:
-            self.mixer.learn(look.means[:, 0] if given is None else given.experts, y)
-            self.rows += len(y)
-        step = Step(loss, regression.size, not why, f"update; undone: {why}" if why else "update")
-        return reporting(step, left_out)
+        mixed = self.mixer.issue(look.means[:, 0], self.prior(x, regression.width))
+        now = MixedLook(look, Gaussian(*(part[None] for part in mixed)), self.mixer)
+        held = {f"regression.{name}": part for name, part in regression.held().items()}
+        held |= {"limit.excess": self.limit.excess[None], "rows": self.rows[None]}
+        means = look.means if given is None else given.experts[:, None]
+        loss, (why,) = self.learn(Packed.alone(x), held, now, y[None], means, [regression.passed(x)])
+        return reporting(learned(loss.item(), regression.size, why), left_out)
+
+    def learn(
+        self, packed: Packed, held: Held, now: MixedLook, y: Tensor, means: Tensor, passed: Sequence[float]
+    ) -> tuple[Tensor, list[str]]:
+        """Learn windows of K models, if one of them can; (K,) the loss before it, and why a model cannot.
+
+        Args:
+            packed: the windows.
+            held: the state of each, written in place; but for that of this one model a copy.
+            now: a look at the windows.
+            y: (K, N, T) their truths, NaN = not observed.
+            means: (M, K, N, T) what each memory had issued.
+            passed: (K,) steps in time that they span.
+        """
+        look, issued, mixer = now
+        loss, excess, rows = -issued.log_prob(y).flatten(1).nanmean(1), held["limit.excess"], packed.counts
+        y, beyond = self.limit.limited(packed.there, issued.mean, issued.variance, y, held["rows"][:, None], excess)
+        own, copied = under("regression.", held), mixer is not self.mixer
+        whys, keep = self.regression.learned(own, look, y, rows.tolist(), passed, copied)
+        if not all(whys):
+            for name in keep():
+                del held[f"regression.{name}"]  # as it was: nothing to put back
+            mixer.learn(side_by_side(means), side_by_side(y))
+            excess.copy_(beyond)
+            held["rows"] += rows
+        return loss, whys
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Start over from these windows, in their order; one pass is exact, so that there is never a second."""
@@ -574,14 +596,11 @@ class DirectLinear(Recalls, Model):
                 sizes = self.panel.sizes(first)
                 first, truth = self.panel.divide(first, sizes), truth / self.panel.columns(sizes)
             self.regression.begin(first, truth)
-        total, healthy, done = 0.0, True, "epoch"
+        steps = list[tuple[int, Step]]()
         for start in range(0, len(y), CHUNK):
             rows = slice(start, start + CHUNK)
-            step = self.update(x.rows(rows), y[rows])
-            total += 0.0 if step.loss != step.loss else step.loss * len(y[rows])
-            healthy &= step.healthy
-            done = step.done if not step.healthy or "undone" in step.done else done
-        yield reporting(Step(total / max(len(y), 1), self.regression.size, healthy, done), left_out)
+            steps.append((len(y[rows]), self.update(x.rows(rows), y[rows])))
+        yield reporting(epoch(steps, self.regression.size), left_out)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return gather(self._state())
@@ -591,3 +610,8 @@ class DirectLinear(Recalls, Model):
 
     def _state(self) -> dict[str, nn.Module | Tensor]:
         return {"regression": self.regression, "mixer": self.mixer, "limit": self.limit, "rows": self.rows}
+
+
+def side_by_side(values: Tensor) -> Tensor:
+    """(..., K, N, T) -> (..., N, K · T)"""
+    return values.transpose(-3, -2).flatten(-2)

@@ -8,7 +8,6 @@ those of a `DirectLinear` of its own, but for the order in which batched product
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias, cast
@@ -19,15 +18,12 @@ from torch import Tensor
 from streamgp.base import Inputs, Json, Shape, Step
 from streamgp.mixing.mixer import Mixer
 from streamgp.models.linear.columns import KNOTS, Known
-from streamgp.models.linear.direct import CHUNK, DirectLinear, DirectLook, DirectRegression
-from streamgp.online.fleet import StackedFleet
+from streamgp.models.linear.direct import CHUNK, DirectLinear, DirectRegression, MixedLook, side_by_side
+from streamgp.online.fleet import NEAR, StackedFleet
+from streamgp.online.inputs import learned
 from streamgp.online.stacked import Packed, Stacked, chosen, wide
-from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.regression.memories import under
-
-NEAR = 2**24
-"""Bytes of the states of series that are learned together: more of them do not stay near the processor."""
 
 Kinds: TypeAlias = "tuple[tuple[bool, int], ...]"
 """Whether each known input is a flag, and its rank: what decides which columns there are."""
@@ -54,8 +50,8 @@ class Alike:
 
     def parameters(self, packed: Packed, x: Inputs) -> Tensor:
         """(P, K, N, T) of what the models of the windows forecast."""
-        look, mixed = self._look(packed, self.held.take(packed.codes), x)
-        return torch.cat([torch.stack(mixed), look.means])
+        look, mix, _ = self._look(packed, self.held.take(packed.codes), x)
+        return torch.cat([mix.parameters(), look.means])
 
     def update(self, packed: Packed, x: Inputs, y: Tensor, issued: Tensor | None) -> list[Step]:
         """Learn windows that are usable, as `DirectLinear.update` does; a step for each series.
@@ -65,28 +61,19 @@ class Alike:
             x, y: R windows and their truths.
             issued: (P, R, T) what was issued; None: what is forecast now.
         """
-        held = self.held.take(packed.codes)
-        truth = torch.where(packed.there[..., None], y[packed.rows], torch.nan)  # (K, N, T)
-        look, mixed = self._look(packed, held, x)
-        now = Gaussian(*mixed)
-        loss = -now.log_prob(truth).flatten(1).nanmean(1)
-        forecast, excess = (now.mean, now.variance, truth), held["limit.excess"]
-        truth, held["limit.excess"] = self.model.limit.limited(packed.there, *forecast, held["rows"][:, None], excess)
-        rows = packed.counts.tolist()
-        whys, learn = self.regression.learned(under("regression.", held), look, truth, rows, rows, copied=True)
-        for name in learn():
-            del held[f"regression.{name}"]  # as it was: nothing to put back
-        self._weigh(held, look.means if issued is None else issued[3:, packed.rows], truth)
-        held["rows"] += packed.counts
+        held, rows = self.held.take(packed.codes), packed.counts.tolist()
+        now, truth = self._look(packed, held, x), packed.truths(y)
+        means = now.look.means if issued is None else issued[3:, packed.rows]
+        loss, whys = self.model.learn(packed, held, now, truth, means, rows)
+        seen = (truth - means).isfinite().all(0).flatten(1).any(1)  # a model that learns of no error stays as it is
+        for name, part in now.mixer.state()[0].items():
+            old = held[f"mixer.{name}"]
+            held[f"mixer.{name}"] = torch.where(wide(seen, old), part.unflatten(0, (len(seen), -1)), old)
         self.held.put(*chosen(packed.codes, held, torch.tensor([not why for why in whys])))
-        size = self.regression.size
-        return [
-            Step(value, size, not why, f"update; undone: {why}" if why else "update")
-            for value, why in zip(loss.tolist(), whys, strict=True)
-        ]
+        return [learned(value, self.regression.size, why) for value, why in zip(loss.tolist(), whys, strict=True)]
 
-    def _look(self, packed: Packed, held: State, x: Inputs) -> tuple[DirectLook, tuple[Tensor, Tensor, Tensor]]:
-        """The forecasts of the windows' models; and the mean, latent variance and noise of their mix, (K, N, T)."""
+    def _look(self, packed: Packed, held: State, x: Inputs) -> MixedLook:
+        """The windows as their models see them."""
         regression, (series, windows) = self.regression, packed.rows.shape
         x = x.rows(packed.rows.flatten())
 
@@ -104,21 +91,17 @@ class Alike:
         if self.kinds:
             centre, scale, knots = of("known.centre"), of("known.scale"), of("regression.knots").mT
             known = [Known(flag, centre[k], scale[k], knots[k], rank) for k, (flag, rank) in enumerate(self.kinds)]
-        spread = width.T.square().repeat_interleave(self.shape.horizon, 1)
-        prior = apart(random_walk_variance(x, self.shape).minimum(spread))
+        prior = apart(self.model.prior(x, width.T))
         x = regression.guarded(x, levels, width)
-        bases = regression.columns.bases(x, levels)  # (B, K · N, T)
-        features = regression.columns(x, known, levels)[0].unflatten(1, (series, windows)).movedim(1, 0)
-        phased = None
-        if regression.phases is not None:
-            of_series = torch.where(packed.there, torch.arange(series, device=bases.device)[:, None], -1).flatten()
-            phased = regression.phases.made(x, known, levels, of_series)
-        look = regression.looked(under("regression.", held), apart(bases), features, phased)
+        bases, features, *by_phase = regression.made(x, known, levels)
+        of_series = torch.where(packed.there, torch.arange(series, device=bases.device)[:, None], -1).flatten()
+        phased = None if regression.phases is None else regression.phases.grouped(x, by_phase[0], of_series)
+        own = under("regression.", held)
+        look = regression.looked(own, apart(bases), apart(features).movedim(1, 0), phased)
         mixer = self._mixer(held)
-        means = _side_by_side(look.means)
-        mixed = mixer.issue(means, _side_by_side(prior))
-        mean, latent, noise = (part.unflatten(1, (series, -1)).transpose(0, 1) for part in mixed)
-        return look, (mean, latent, noise)
+        mixed = mixer.issue(side_by_side(look.means), side_by_side(prior))
+        mix = Gaussian(*(part.unflatten(1, (series, -1)).transpose(0, 1) for part in mixed))
+        return MixedLook(look, mix, mixer)
 
     def _mixer(self, held: State) -> Mixer:
         """One mixer for the columns of all series, side by side."""
@@ -127,15 +110,6 @@ class Alike:
         found = Mixer(one.experts, replace(self.shape, targets=targets), one.memory, one.first).to(one.weights.device)
         found.restore({name: held[f"mixer.{name}"].flatten(0, 1) for name in one.state()[0]}, {})
         return found
-
-    def _weigh(self, held: State, means: Tensor, y: Tensor) -> None:
-        """Weigh the memories by what they forecast, (E, K, N, T); a model that learns of no error stays as it is."""
-        mixer, series = self._mixer(held), len(y)
-        mixer.learn(_side_by_side(means), _side_by_side(y))
-        seen = (y - means).isfinite().all(0).flatten(1).any(1)
-        for name, part in mixer.state()[0].items():
-            old, new = held[f"mixer.{name}"], part.unflatten(0, (series, -1))
-            held[f"mixer.{name}"] = torch.where(wide(seen, old), new, old)
 
 
 class DirectFleet(StackedFleet):
@@ -178,14 +152,12 @@ class DirectFleet(StackedFleet):
     def _fit(self, x: Inputs, y: Tensor, series: Tensor, codes: Tensor) -> dict[int, Step]:
         seen = torch.isfinite(y).any(1)
         self._begin(Packed.of(series[seen]), x.rows(seen), y[seen])
-        packed, steps = Packed.of(series), {code: list[tuple[int, Step]]() for code in codes.tolist()}
-        for start in range(0, packed.there.shape[1], CHUNK):
-            some = packed.some(packed.there[:, start], slice(start, start + CHUNK))
+
+        def learn(some: Packed) -> list[Step]:
             rows = some.rows[some.there]
-            learned = self.update(x.rows(rows), y[rows], series[rows])
-            for code, count, step in zip(some.codes.tolist(), some.counts.tolist(), learned, strict=True):
-                steps[code].append((count, step))
-        return {code: self._epoch(code, own) for code, own in steps.items()}
+            return self.update(x.rows(rows), y[rows], series[rows])
+
+        return self._in_chunks(Packed.of(series), codes, CHUNK, learn)
 
     def _forget(self, codes: Tensor) -> None:
         self._of(codes)
@@ -214,11 +186,9 @@ class DirectFleet(StackedFleet):
     def _packed(self, series: Tensor) -> Iterator[tuple[Alike, Packed]]:
         """The windows of the series that have begun, those of a few series that are alike at a time."""
         which, place = self._of(series).unbind(1)
-        for at, alike in enumerate(self._alike):
-            own = (which == at).nonzero()[:, 0]
-            packed = Packed.of(place[own])
-            for some in packed._replace(rows=own[packed.rows]).parts(NEAR // alike.held.bytes):
-                yield alike, some
+        for at, packed in Packed.by_kind(place, which):
+            for some in packed.parts(NEAR // self._alike[at].held.bytes) if at >= 0 else ():
+                yield self._alike[at], some
 
     def _begin(self, packed: Packed, x: Inputs, y: Tensor) -> None:
         """Begin series from their first windows: each with the state of a model before any data, but for what these
@@ -243,13 +213,6 @@ class DirectFleet(StackedFleet):
         at = int(self._of(torch.tensor([code]))[0, 0])
         return 0 if at < 0 else self._alike[at].regression.size
 
-    def _epoch(self, code: int, steps: list[tuple[int, Step]]) -> Step:
-        """One step for all chunks of a fit."""
-        rows, healthy = sum(count for count, _ in steps), all(step.healthy for _, step in steps)
-        total = sum(count * step.loss for count, step in steps if not math.isnan(step.loss))
-        bad = [step.done for _, step in steps if not step.healthy or "undone" in step.done]
-        return Step(total / max(rows, 1), self._size(code), healthy, bad[-1] if bad else "epoch")
-
 
 def state_of(model: DirectLinear) -> State:
     """The tensors of a model that is begun, as a fleet stacks them."""
@@ -266,8 +229,3 @@ def described(regression: DirectRegression) -> State:
     own = {"centre": [what.centre for what in known], "scale": [what.scale for what in known]}
     found |= {f"known.{name}": levels.new_tensor(values) for name, values in own.items()}
     return found | {"regression.knots": torch.stack([what.knots for what in known])}
-
-
-def _side_by_side(values: Tensor) -> Tensor:
-    """(..., K, N, T) -> (..., N, K · T)"""
-    return values.transpose(-3, -2).flatten(-2)

@@ -13,6 +13,7 @@ from torch import Tensor
 from streamgp.base import Inputs, Shape, Step
 from streamgp.models.linear.window import CHUNK, Config, Linear
 from streamgp.online.fleet import StackedFleet
+from streamgp.online.inputs import learned
 from streamgp.online.stacked import Packed, Stacked
 from streamgp.state import Whole
 
@@ -51,30 +52,18 @@ class LinearFleet(StackedFleet):
     def _update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor | None) -> dict[int, Step]:
         packed = Packed.of(series)
         self._held.reserve(packed.codes)
-        held = self._held.take(packed.codes)
-        loss, why = self._one.learn(packed, held, x, y, guarded=True)
-        self._held.put(packed.codes, held)
-        return {
-            code: Step(value, self._size(code), not text, f"update; undone: {text}" if text else "update")
-            for code, value, text in zip(packed.codes.tolist(), loss.tolist(), why, strict=True)
-        }
+        return dict(zip(packed.codes.tolist(), self._learned(packed, x, y, guarded=True), strict=True))
 
     def _fit(self, x: Inputs, y: Tensor, series: Tensor, codes: Tensor) -> dict[int, Step]:
-        packed, every = Packed.of(series), codes.tolist()
-        total, chunks, whys = dict.fromkeys(every, 0.0), dict.fromkeys(every, 0), dict.fromkeys(every, "")
-        for start in range(0, packed.there.shape[1], CHUNK):
-            own = packed.some(packed.there[:, start].nonzero()[:, 0], slice(start, start + CHUNK))
-            held = self._held.take(own.codes)
-            loss, why = self._one.learn(own, held, x, y, guarded=False)
-            self._held.put(own.codes, held)
-            for code, value, failed in zip(own.codes.tolist(), loss.tolist(), why, strict=True):
-                total[code], chunks[code], whys[code] = total[code] + value, chunks[code] + 1, failed or whys[code]
-        return {
-            code: Step(
-                total[code] / max(chunks[code], 1), self._size(code), not why, "epoch" + f"; undone: {why}" * bool(why)
-            )
-            for code, why in whys.items()
-        }
+        return self._in_chunks(Packed.of(series), codes, CHUNK, lambda own: self._learned(own, x, y, guarded=False))
+
+    def _learned(self, packed: Packed, x: Inputs, y: Tensor, guarded: bool) -> list[Step]:
+        """Learn windows of series that have room; a step for each."""
+        held = self._held.take(packed.codes)
+        loss, why = self._one.learn(packed, held, x, y, guarded)
+        self._held.put(packed.codes, held)
+        size, done = self._size(0), "update" if guarded else "epoch"
+        return [learned(value, size, text, done) for value, text in zip(loss.tolist(), why, strict=True)]
 
     def _forget(self, codes: Tensor) -> None:
         self._held.reserve(codes)

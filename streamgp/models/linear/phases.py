@@ -182,17 +182,14 @@ class PhaseRegression(nn.Module):
         sums = Sums([1] * len(near), penalties, self.halves, self.ridges, near)
         self.sums = sums.to(penalties.device)
 
-    def made(self, x: Inputs, known: Sequence[Known], levels: Tensor, model: Tensor | None = None) -> Phased:
-        """The columns of windows, by phase; where they are of several models, by model and phase.
+    def grouped(self, x: Inputs, features: Tensor, model: Tensor | None = None) -> Phased:
+        """The columns of windows by phase; where they are of several models, by model and phase.
 
         Args:
-            x, known, levels: of `SeasonColumns`.
+            x: the windows.
+            features: (T, N, d) of `SeasonColumns`.
             model: (N,) of each window, −1 for one that is none.
         """
-        return self.grouped(x, self.columns(x, known, levels)[0], model)
-
-    def grouped(self, x: Inputs, features: Tensor, model: Tensor | None = None) -> Phased:
-        """Their columns (T, N, d) by phase; see `made`."""
         phases = (self.columns.split(x).by_step[-self.context.PHASES] * self.phases + 1e-6).long() % self.phases
         group = torch.cat([phases + self.phases * target for target in range(self.shape.outputs)])
         groups = self.phases * self.shape.outputs
@@ -208,7 +205,7 @@ class PhaseRegression(nn.Module):
 
         Args:
             held: of the sums of each.
-            made: of `made`.
+            made: of `grouped`.
             base: (K, N, T).
         """
         assert self.sums is not None

@@ -42,7 +42,7 @@ from streamgp.models.linear import conjugate
 from streamgp.models.linear.conjugate import A0
 from streamgp.models.linear.hinges import KNOTS, Hinges
 from streamgp.online.glitches import plausible
-from streamgp.online.inputs import reporting, usable
+from streamgp.online.inputs import epoch, learned, reporting, usable
 from streamgp.online.reference import Kind, Reference
 from streamgp.online.stacked import Packed, wide
 from streamgp.online.variance import random_walk_variance
@@ -231,8 +231,7 @@ class Linear(Model):
         if not len(y):
             return reporting(Step(float("nan"), len(self.gram), True, "nothing observed"), left_out)
         loss, why = self._learned(x, y, guarded=True)
-        step = Step(loss, len(self.gram), not why, f"update; undone: {why}" if why else "update")
-        return reporting(step, left_out)
+        return reporting(learned(loss, len(self.gram), why), left_out)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Start over from these windows, in their order; one pass is exact, so that there is never a second."""
@@ -243,13 +242,12 @@ class Linear(Model):
         left_out = "; ".join(part for part in (left_out, glitches) if part)
         if epochs < 1:
             return
-        total, chunks, why = 0.0, range(0, len(y), CHUNK), ""
-        for start in chunks:
+        steps = list[tuple[int, Step]]()
+        for start in range(0, len(y), CHUNK):
             rows = slice(start, start + CHUNK)
-            loss, failed = self._learned(x.rows(rows), y[rows])
-            total, why = total + loss, failed or why
-        done = f"epoch; undone: {why}" if why else "epoch"
-        yield reporting(Step(total / max(len(chunks), 1), len(self.gram), not why, done), left_out)
+            loss, why = self._learned(x.rows(rows), y[rows])
+            steps.append((len(y[rows]), learned(loss, len(self.gram), why, "epoch")))
+        yield reporting(epoch(steps, len(self.gram)), left_out)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return dict(self.named_buffers()), {}
@@ -331,18 +329,11 @@ class Linear(Model):
         if guarded:
             forecast, excess = (look.mean, look.variance, truth), held["limit.excess"]
             truth, held["limit.excess"] = self.limit.limited(packed.there, *forecast, held["count"], excess)
-        begun, target, u = held["rows"] > 0, truth - packed.laid(self.reference(x)), look.u
+        target, u = truth - packed.laid(self.reference(x)), look.u
         known = torch.isfinite(target)
-        if not bool(begun.all()):
-            windows = packed.laid(x.flat())
-            first = {
-                "feature_centre": packed.mean(windows, torch.isfinite(windows)),
-                "target_centre": packed.mean(target, known),
-                "size": packed.mean(truth.abs(), torch.isfinite(truth)),
-            }
-            for name, value in first.items():
-                held[name] = torch.where(begun[:, None], held[name], value)
-            u = self.features(x, windows, held["feature_centre"])
+        if not bool((held["rows"] > 0).all()):
+            self._begin(packed, held, x, truth, target)
+            u = self.features(x, packed.laid(x.flat()), held["feature_centre"])
         target = target - held["target_centre"][:, None]
         completed = target if bool(known.all()) else torch.where(known, target, product(u, held["weights"]))
         weight = packed.there[..., None].to(u)
@@ -374,6 +365,17 @@ class Linear(Model):
             for name, part in held.items():
                 held[name] = part if name == "limit.excess" else torch.where(wide(bad, part), old[name], part)
         return loss, why
+
+    def _begin(self, packed: Packed, held: dict[str, Tensor], x: Inputs, truth: Tensor, target: Tensor) -> None:
+        """Centres and sizes of models without rows, from their first ones: truths and departures (K, N, T)."""
+        windows, begun = packed.laid(x.flat()), held["rows"] > 0
+        first = {
+            "feature_centre": packed.mean(windows, torch.isfinite(windows)),
+            "target_centre": packed.mean(target, torch.isfinite(target)),
+            "size": packed.mean(truth.abs(), torch.isfinite(truth)),
+        }
+        for name, value in first.items():
+            held[name] = torch.where(begun[:, None], held[name], value)
 
     def _solve(self, held: dict[str, Tensor]) -> list[str]:
         """The posteriors from the sums; why one has none, or ""."""

@@ -1,7 +1,7 @@
 """What learns the standardised rows of a QSGP: all blocks of its features in turn, from rows that are kept.
 
 A solver keeps the residual r = y − Φμ of its rows true, so that one block is learned without looking at the others:
-block Gauss–Seidel with a best step length (`streamgp.optim.block_solver`). Between rebuilds a stream visits the head,
+block Gauss–Seidel with a best step length (`regression.block_solver`). Between rebuilds a stream visits the head,
 with the Gram matrix of all rows so far, and the blocks whose turn it is, with Gram matrices of the kept rows as they
 are now weighted. Where the head is the whole basis its factor takes the place of all visits, and sweeps end when the
 means are settled. Likelihoods other than the Gaussian set new working targets and weights before
@@ -33,8 +33,8 @@ from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.head import Head
 from streamgp.models.qsgp.sites import Sites
 from streamgp.online.summing import Summing
-from streamgp.optim.block_rows import CHUNK, TINY, gram, thin
-from streamgp.optim.block_solver import BlockSolver
+from streamgp.regression.block_rows import CHUNK, TINY, gram, thin
+from streamgp.regression.block_solver import BlockSolver
 
 VISITS = 2
 """Blocks visited at an update, beside the first: each takes O(R m̃² + m̃³), whatever the number of new rows is."""

@@ -15,7 +15,7 @@ from streamgp.features.inducing import Inducing
 from streamgp.models.qsgp.features import Basis, Candidates
 from streamgp.models.qsgp.sites import Sites
 from streamgp.online.summing import Summing
-from streamgp.optim.block_rows import BlockRows
+from streamgp.regression.block_rows import BlockRows
 
 
 class TrainingRows:

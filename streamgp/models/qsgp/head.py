@@ -20,7 +20,7 @@ from streamgp.base import FLOAT
 from streamgp.linalg.cholesky import cholesky, whiten
 from streamgp.linalg.levels import beside, each_column, factors, levels, parted
 from streamgp.models.qsgp.features import Basis
-from streamgp.optim.block_rows import gram
+from streamgp.regression.block_rows import gram
 
 
 class Triangle(nn.Module):

@@ -39,7 +39,7 @@ from streamgp.models.qsgp.steps import StepsEngine
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, LearnedFunction, Look, Posterior, Rows, Units, tied
 from streamgp.online.summing import Summing, running
-from streamgp.optim.block_solver import BlockSolver
+from streamgp.regression.block_solver import BlockSolver
 from streamgp.state import Declared, Nested, Value
 
 SWEEPS = 12

@@ -1,6 +1,6 @@
 """Stochastic steps for a basis too large to sweep: the cost of one depends neither on rows nor on functions.
 
-The rows of a stream that are kept have their residuals and dual weights cached (`streamgp.optim.dual_descent`), and
+The rows of a stream that are kept have their residuals and dual weights cached (`regression.dual_descent`), and
 steps look at these. A table that has more rows than the reservoir goes by in portions, drawn anew at every epoch, so
 that an epoch looks at every row. A portion stands for all while steps are taken on it, and of the change that it asks
 for 1/v is kept, v being the number of the visit: what is learned is the mean of what the portions say (Zhang, Duchi &
@@ -23,7 +23,7 @@ from streamgp.models.qsgp.config import MANY
 from streamgp.models.qsgp.engine import Engine, TrainingRows
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.sites import GaussianSites
-from streamgp.optim.dual_descent import DualDescent, PartialDiagonal, SupportRows, distinct
+from streamgp.regression.dual_descent import DualDescent, PartialDiagonal, SupportRows, distinct
 
 EPOCHS = 4
 """Over a batch."""

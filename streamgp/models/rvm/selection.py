@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT
 from streamgp.models.rvm.config import Config
 from streamgp.models.rvm.functions import Functions
-from streamgp.optim.relevance import RelevanceSums, Selection, batched, sequential, settle
+from streamgp.regression.relevance import RelevanceSums, Selection, batched, sequential, settle
 
 SMALL = 600
 """Functions up to which the sequential selection is the default."""

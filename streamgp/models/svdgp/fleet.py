@@ -26,19 +26,17 @@ from streamgp.models.svdgp.look import FleetLook, Seen
 from streamgp.models.svdgp.posterior import SvdgpPosterior
 from streamgp.models.svdgp.shared import SharedKernels, some_series
 from streamgp.online import reservoir
-from streamgp.online.fleet import StackedFleet
-from streamgp.online.inputs import KernelInputs
-from streamgp.online.model import NOT_FINITE, PATIENCE, StreamModel, absurd, blown, some_of
+from streamgp.online.blown import NOT_FINITE, absurd, blown, some_of
+from streamgp.online.fleet import NEAR, StackedFleet
+from streamgp.online.inputs import KernelInputs, learned, reporting
+from streamgp.online.model import PATIENCE, StreamModel
 from streamgp.online.reference import Reference
 from streamgp.online.reservoir import WINDOWS, Entered, Reservoir, State
 from streamgp.online.stacked import Packed, Stacked, chosen
 from streamgp.online.stacked_units import StackedRows, StackedUnits
-from streamgp.online.winsorise import FAR, Winsoriser
+from streamgp.online.winsorise import Winsoriser, far_off
 from streamgp.regression import additive
 from streamgp.state import Nested, RandomState, Whole
-
-NEAR = 2**24
-"""Bytes of the states of series that are learned together: more of them do not stay near the processor."""
 
 
 class SharedFleet(StackedFleet):
@@ -86,22 +84,15 @@ class SharedFleet(StackedFleet):
 
     def _fresh(self) -> State:
         """Of a series before any data."""
-        columns, size = self.shape.columns, self.shared.size
+        columns = self.shape.columns
         found = {
-            "outer": torch.zeros(size, size),
-            "root": torch.eye(size),
-            "moment": torch.zeros(size, columns),
-            "coefficients": torch.zeros(size, columns),
-            "square": torch.zeros(columns),
-            "weight": torch.zeros(()),
-            "residual": torch.ones(columns),
-            "excess": torch.zeros(columns),
-            "far": torch.zeros(()),
-            "tried": torch.zeros(()),
-            "generation": torch.full((), -1.0),
+            "excess": torch.zeros(columns, dtype=FLOAT),
+            "far": torch.zeros((), dtype=FLOAT),
+            "tried": torch.zeros((), dtype=FLOAT),
+            "generation": torch.full((), -1.0, dtype=FLOAT),
         }
-        own = {name: part.to(FLOAT) for name, part in found.items()}
-        return own | self._units.fresh() | reservoir.fresh(self.config.reservoir, self.shape)
+        own = self._units.fresh() | reservoir.fresh(self.config.reservoir, self.shape)
+        return additive.fresh(self.shared.size, columns) | found | own
 
     def begin(self) -> None:
         """See `Timed`."""
@@ -195,11 +186,8 @@ class SharedFleet(StackedFleet):
     def _parts(self, series: Tensor, names: Collection[str] | None = None) -> Iterator[tuple[Packed, State]]:
         """The windows of the series that have begun: a few series of one generation at a time, with their states, or
         what is named of them."""
-        generation = self._generation(series)
-        for one in generation.unique().tolist():
-            own = (generation == one).nonzero()[:, 0]
-            packed = Packed.of(series[own])
-            for some in packed._replace(rows=own[packed.rows]).parts(self._near) if one >= 0 else ():
+        for one, packed in Packed.by_kind(series, self._generation(series)):
+            for some in packed.parts(self._near) if one >= 0 else ():
                 yield some, self.series.take(some.codes, names)
 
     def _generations(self) -> Tensor:
@@ -269,17 +257,11 @@ class SharedFleet(StackedFleet):
         well = torch.tensor([not text for text in why], device=codes.device)
         self.series.put(*chosen(codes, held, well))
         self._enter(packed, Entered(*(part[well[entered.series]] for part in entered)), x, within)
-        return {
-            code: Step(
-                value,
-                self.config.basis,
-                not (text or out),
-                "update"
-                + f"; undone: {text}" * bool(text)
-                + f"; undone: {out} windows are beyond {FAR:,.0f} standard deviations" * (out > 0),
-            )
-            for code, value, text, out in zip(codes.tolist(), loss.tolist(), why, beyond, strict=True)
-        }, codes[due]
+        every = zip(codes.tolist(), loss.tolist(), why, beyond, strict=True)
+        size = config.basis
+        return {code: reporting(learned(value, size, text), far_off(out)) for code, value, text, out in every}, codes[
+            due
+        ]
 
     def _enter(self, packed: Packed, entered: Entered, x: Inputs, y: Tensor) -> None:
         """Write the windows that enter the reservoirs of these series."""
@@ -377,10 +359,8 @@ class SharedFleet(StackedFleet):
         new["tried"] = held["seen"].clone()
         self.series.put(*chosen(codes, new, ~failed))
         self.series.put(codes[failed], {"tried": held["seen"][failed]})
-        return {
-            code: Step(value, len(kernel.points), not text, f"{done}; undone: {text}" if text else done)
-            for code, value, text in zip(codes.tolist(), loss.tolist(), why, strict=True)
-        }
+        every = zip(codes.tolist(), loss.tolist(), why, strict=True)
+        return {code: learned(value, len(kernel.points), text, done) for code, value, text in every}
 
     def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
         used, there = set(tensors["series.generation"].tolist()), cast("dict[str, Json]", rest["shared"])

@@ -30,8 +30,8 @@ from streamgp.likelihoods import Likelihood, gaussian
 from streamgp.models.svdgp.config import Config
 from streamgp.objectives import elbo
 from streamgp.online.posterior import Arrival, LearnedFunction, Look, Posterior, Rows, Units, tied
-from streamgp.optim.adam import RowAdam, schedule
-from streamgp.optim.decoupled import GrowingBasis, Hyper, Orthogonal, Parametrisation, Prepared, SettledRows
+from streamgp.training.adam import RowAdam, schedule
+from streamgp.training.decoupled import GrowingBasis, Hyper, Orthogonal, Parametrisation, Prepared, SettledRows
 
 if TYPE_CHECKING:
     from streamgp.papers.svdgp.transfer import Streaming

@@ -28,9 +28,9 @@ from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
 from streamgp.models.svgp.head import BatchTerms, Part, Parts, VariationalHead
 from streamgp.objectives.sparse import Belief
-from streamgp.optim.natural_gradient import Natural, weighted_gram
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.regression.additive import filled
+from streamgp.training.natural_gradient import Natural, weighted_gram
 
 LEAST, MOST = 1e-6, 4.0
 """Of σ², in units of the standardised target's variance."""

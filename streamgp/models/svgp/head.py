@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from streamgp.base import Predictive
 from streamgp.objectives.sparse import Belief
-from streamgp.optim.natural_gradient import Natural
+from streamgp.training.natural_gradient import Natural
 
 
 class Part(NamedTuple):

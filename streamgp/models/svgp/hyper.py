@@ -2,8 +2,8 @@
 
 A radial kernel has closed-form gradients and a prior of its lengthscales (`evidence.thinned`); where none is named, the
 best of four is taken. On windows that overlap a few steps are taken only, as at the maximum the noise is too low. The
-hyper-parameters of any other kernel maximise its marginal likelihood (`optim.marginal_likelihood`). The lengthscales of
-outcomes of 0 and 1 are those of a regression on −1 and 1; their outputscale maximises the bound.
+hyper-parameters of any other kernel maximise its marginal likelihood (`evidence.marginal_likelihood`). The lengthscales
+of outcomes of 0 and 1 are those of a regression on −1 and 1; their outputscale maximises the bound.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial, structure
+from streamgp.evidence.marginal_likelihood import MarginalLikelihoodConfig, maximise
+from streamgp.evidence.starts import centres
 from streamgp.evidence.thinned import START_NOISE, LogHyper, by_adam, choose, start
 from streamgp.kernels import Kernel, Stationary, Tied, matern, squared_exponential
-from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
-from streamgp.optim.starts import centres
 
 AUTO: tuple[BaseModel, ...] = (squared_exponential.Config(), *(matern.Config(nu=nu) for nu in (2.5, 1.5, 0.5)))
 """What is chosen from where nothing is named: ever rougher functions."""
@@ -108,6 +108,18 @@ def configs(kernel: BaseModel | None, only: bool) -> tuple[BaseModel, ...]:
     return AUTO[:1] if only else AUTO
 
 
+def _by_likelihood(own: Tied, x: Tensor, y: Tensor, noise: Tensor | None, again: bool) -> tuple[Tensor, str]:
+    """`estimate`, of a kernel whose gradients have no closed form here."""
+    usual = torch.full((y.shape[1],), START_NOISE, dtype=FLOAT).to(x)
+    default = (_default(own, x), usual) if again else None
+    if noise is None:
+        own.load_state_dict(_default(own, x).state_dict())
+    before = usual if noise is None else noise.log().expand(y.shape[1])
+    found = maximise(own, before.to(x), x, y, OTHERS, default)
+    own.load_state_dict(found.kernel)
+    return found.noise.log().mean(), "; ".join(found.failures)
+
+
 def estimate(
     kernel: Chosen,
     x: Tensor,
@@ -142,16 +154,9 @@ def estimate(
         >>> bool(log_noise < -4), kernel.index.item()
         (True, 0)
     """
-    own, groups = kernel.own, kernel.own.groups
     if not kernel.radial:
-        usual = torch.full((y.shape[1],), START_NOISE, dtype=FLOAT).to(x)
-        default = (_default(own, x), usual) if again else None
-        if noise is None:
-            own.load_state_dict(_default(own, x).state_dict())
-        before = usual if noise is None else noise.log().expand(y.shape[1])
-        found = maximise(own, before.to(x), x, y, OTHERS, default)
-        own.load_state_dict(found.kernel)
-        return found.noise.log().mean(), "; ".join(found.failures)
+        return _by_likelihood(kernel.own, x, y, noise, again)
+    own, groups = kernel.own, kernel.own.groups
     first, count = noise is None, int(groups.max()) + 1
     few = slowly and not outcomes
     steps = (STEPS if first else FURTHER) if few else (EVALUATIONS if first else EVALUATIONS // 2)

@@ -16,7 +16,7 @@ from streamgp.base import FLOAT, Predictive
 from streamgp.likelihoods import Likelihood
 from streamgp.models.svgp.head import BatchTerms, Part, Parts, VariationalHead
 from streamgp.objectives.sparse import Belief
-from streamgp.optim.natural_gradient import Natural, Site, sites, weighted_gram
+from streamgp.training.natural_gradient import Natural, Site, sites, weighted_gram
 
 ROUNDS, SETTLED = 4, 1e-3
 """Natural-gradient steps on the new rows of a stream at most; the last is one that moves b by less than this part."""

@@ -21,8 +21,8 @@ from streamgp.models.svgp.config import SvgpTrainingConfig
 from streamgp.models.svgp.head import BatchTerms, Part, VariationalHead
 from streamgp.models.svgp.prior import SparsePrior
 from streamgp.objectives.sparse import Belief, KernelGradient, kernel_gradient
-from streamgp.optim.adam import RowAdam
 from streamgp.state import Declared, Value, Whole
+from streamgp.training.adam import RowAdam
 
 NATURAL_RATE = 0.1
 """Step size of the natural gradient; 1 forgets all but the mini-batch."""

@@ -20,13 +20,13 @@ from torch import Generator, Tensor
 from streamgp import choice, solvers
 from streamgp.base import FLOAT, Shape
 from streamgp.errors import NumericalError, UsageError
+from streamgp.evidence.minimise import BOUND, HUGE, lbfgs
 from streamgp.evidence.search import thinned
 from streamgp.linalg.interpolate import SIZES
 from streamgp.models.wiski.config import Config
 from streamgp.models.wiski.projection import Projection
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, DrawsFunctions, LearnedFunction, Look, Posterior, Rows, Units
-from streamgp.optim.minimise import BOUND, HUGE, lbfgs
 from streamgp.solvers import kiss
 from streamgp.state import Declared, Nested, Parts, holding
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from streamgp.base import FLOAT
 from streamgp.linalg.cholesky import log_determinant
 from streamgp.objectives.finite_evidence import Determinant, factorised, gradients, regularised, ridge
-from streamgp.optim.finite_head import Estimate, Estimator, FiniteHead, through_floor
+from streamgp.training.finite_head import Estimate, Estimator, FiniteHead, through_floor
 
 
 class Bsgd(Estimator):

@@ -23,9 +23,9 @@ from torch import Tensor
 from streamgp.base import FLOAT, Json
 from streamgp.linalg.cholesky import cholesky
 from streamgp.objectives.finite_evidence import Determinant, Statistics, regularised, ridge
-from streamgp.optim.adam import Adam, resized
-from streamgp.optim.finite_head import EVERY, Estimator, FiniteHead
 from streamgp.state import Tensors, Value, Whole
+from streamgp.training.adam import Adam, resized
+from streamgp.training.finite_head import EVERY, Estimator, FiniteHead
 
 RATE = 1e-3
 """Adam's step size for T, one step for `EVERY` mini-batches."""

@@ -33,10 +33,10 @@ from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
 from streamgp.linalg.cholesky import cholesky, log_determinant
 from streamgp.objectives.finite_evidence import Determinant, Statistics, factorised, regularised, ridge
-from streamgp.optim.adam import Adam, resized
-from streamgp.optim.descent import batches_of
-from streamgp.optim.finite_head import EVERY, Estimator, FiniteHead
 from streamgp.state import Tensors, Value, Whole
+from streamgp.training.adam import Adam, resized
+from streamgp.training.descent import batches_of
+from streamgp.training.finite_head import EVERY, Estimator, FiniteHead
 
 RAW, SHARE = 1.0, 2.0
 """μ_0: of the paper's experiments in the coordinates of the features; over d where whitened."""

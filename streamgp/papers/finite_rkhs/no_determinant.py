@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from streamgp.objectives.finite_evidence import Determinant
-from streamgp.optim.finite_head import Estimator
+from streamgp.training.finite_head import Estimator
 
 
 class NoDeterminant(Estimator):

@@ -29,9 +29,9 @@ from streamgp.features.fourier import standard_normals
 from streamgp.kernels import Stationary
 from streamgp.linalg.cholesky import cholesky, log_determinant
 from streamgp.objectives.finite_evidence import Statistics, best_weights, regularised, ridge
-from streamgp.optim.descent import batches_of
-from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
-from streamgp.optim.finite_head import FiniteHead
+from streamgp.training.descent import batches_of
+from streamgp.training.finite_descent import FiniteDescent, FiniteDescentConfig
+from streamgp.training.finite_head import FiniteHead
 
 PAIRS, EPOCHS, FURTHER = 128, 12, 4
 """Frequencies; epochs at first, and from hyper-parameters that were found before."""

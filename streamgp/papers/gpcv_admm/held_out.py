@@ -32,9 +32,9 @@ from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.errors import NumericalError, UsageError
+from streamgp.evidence.tuned import Tuned
 from streamgp.kernels import Tied
 from streamgp.linalg.cholesky import cholesky, log_determinant
-from streamgp.optim.tuned import Tuned
 
 MOST = 3000
 """Rows that are factorised for a score: the last ones of those that were learned from."""
@@ -44,7 +44,7 @@ FEWEST = 5
 Score: TypeAlias = Literal["nlpd", "mse"]
 Scheme: TypeAlias = Literal["loo", "part"]
 Way: TypeAlias = Callable[[Tied, Tensor, Tensor, Tensor], Tuned]
-"""kernel, log_noise (T,), x (n, W), y (n, T) -> what it finds; see `streamgp.optim.tuned`."""
+"""kernel, log_noise (T,), x (n, W), y (n, T) -> what it finds; see `streamgp.evidence.tuned`."""
 
 
 @torch.no_grad()
@@ -143,7 +143,7 @@ def choose(
 
     Example:
         >>> from streamgp.kernels import squared_exponential
-        >>> from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
+        >>> from streamgp.evidence.marginal_likelihood import MarginalLikelihoodConfig, maximise
         >>> kernel = Tied(squared_exponential.Config(), torch.zeros(1, dtype=torch.int64))
         >>> x = torch.linspace(-3, 3, 40, dtype=FLOAT)[:, None]
         >>> def few(*given):

@@ -42,7 +42,6 @@ from streamgp.errors import UsageError
 from streamgp.features import Features
 from streamgp.features.inducing import augmentation
 from streamgp.linalg.cholesky import cholesky, whiten
-from streamgp.optim.dual_descent import reserved
 from streamgp.papers.qsgp import control_variates
 from streamgp.papers.qsgp.adagrad import SparseAdaGrad
 from streamgp.papers.qsgp.draws import CellPair, draw_cells
@@ -59,6 +58,7 @@ from streamgp.papers.qsgp.quadruple import (
 from streamgp.papers.qsgp.rows import SampledRows
 from streamgp.papers.qsgp.steps import Drawn, Image, StepOptions
 from streamgp.papers.qsgp.weights import SampledWeights
+from streamgp.regression.dual_descent import reserved
 
 TINY = 1e-300
 SMOOTH = 0.02

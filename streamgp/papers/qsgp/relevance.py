@@ -23,11 +23,11 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp.linalg.cholesky import cholesky
-from streamgp.optim.relevance import FINITE, Selection
 from streamgp.papers.qsgp import control_variates as cv
 from streamgp.papers.qsgp import quadruple as q
 from streamgp.papers.qsgp.adagrad import SparseAdaGrad, decay
 from streamgp.papers.qsgp.draws import CellPair, draw_cells
+from streamgp.regression.relevance import FINITE, Selection
 
 Feature: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Rows (N,) and places (k,) -> (N, k) values of those functions at those rows."""

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT
 from streamgp.kernels import Kernel
 from streamgp.linalg.cholesky import cholesky
-from streamgp.optim.block_rows import BlockRows
+from streamgp.regression.block_rows import BlockRows
 
 FREE = -1
 """Place of a support row that there is none of yet."""

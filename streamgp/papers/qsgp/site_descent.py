@@ -34,12 +34,12 @@ from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.features import Features
 from streamgp.linalg.cholesky import cholesky
-from streamgp.optim.dual_descent import reserved
 from streamgp.papers.qsgp import site_bounds
 from streamgp.papers.qsgp.adagrad import SparseAdaGrad
 from streamgp.papers.qsgp.rows import SampledRows
 from streamgp.papers.qsgp.steps import Image, SiteSteps
 from streamgp.papers.qsgp.weights import SampledWeights
+from streamgp.regression.dual_descent import reserved
 
 Expectation = Callable[[Tensor, Tensor, Tensor], Tensor]
 """y (ñ, T), NaN = not observed, mean (ñ, T) and variance (ñ, 1) of f -> E log p(y | f) (ñ, T), 0 where y is NaN."""

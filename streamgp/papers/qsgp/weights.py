@@ -13,8 +13,8 @@ from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.features import Features
-from streamgp.optim.dual_descent import reserved
 from streamgp.papers.qsgp.rows import SampledRows
+from streamgp.regression.dual_descent import reserved
 
 
 class SampledWeights(nn.Module):

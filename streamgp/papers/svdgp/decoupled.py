@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.linalg.cholesky import cholesky, log_determinant, whiten
 from streamgp.objectives import elbo
-from streamgp.optim.decoupled import GrowingBasis, Hyper, Parametrisation, Prepared
 from streamgp.papers.svdgp.partly_shared import PartlyShared
+from streamgp.training.decoupled import GrowingBasis, Hyper, Parametrisation, Prepared
 
 START = 0.5
 """c."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from streamgp.optim.decoupled import Orthogonal
+from streamgp.training.decoupled import Orthogonal
 
 
 class Hybrid(Orthogonal):

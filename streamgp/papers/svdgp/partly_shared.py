@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from streamgp.optim.decoupled import GrowingBasis
+from streamgp.training.decoupled import GrowingBasis
 
 
 class PartlyShared(GrowingBasis):

@@ -33,7 +33,7 @@ from streamgp.base import FLOAT
 from streamgp.likelihoods import Likelihood
 from streamgp.linalg.cholesky import cholesky, solve, whiten
 from streamgp.linalg.saliency import salient
-from streamgp.optim.decoupled import Hyper, Orthogonal, Prepared, SettledRows, settled
+from streamgp.training.decoupled import Hyper, Orthogonal, Prepared, SettledRows, settled
 
 FRESH = 0.25
 """Part of the basis that a move gives to rows of the memory."""

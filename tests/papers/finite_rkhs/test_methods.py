@@ -15,15 +15,15 @@ from torch.distributions import MultivariateNormal, kl_divergence
 from streamgp.base import FLOAT
 from streamgp.models.finite_rkhs.training import FiniteTrainingConfig, descent, estimator
 from streamgp.objectives import finite_evidence as fe
-from streamgp.optim.finite_descent import FiniteDescent
-from streamgp.optim.finite_head import Estimator, FiniteHead, Scgd
 from streamgp.papers.finite_rkhs import minimax
 from streamgp.papers.finite_rkhs.adadelta import AdaDelta
 from streamgp.papers.finite_rkhs.bsgd import Bsgd
 from streamgp.papers.finite_rkhs.ldb import Ldb
 from streamgp.papers.finite_rkhs.minimax import Minimax, project_ball
 from streamgp.papers.finite_rkhs.no_determinant import NoDeterminant
-from tests.optim.finite_toys import Live, features, loss, network, nlml, normal, problem, true_rows
+from streamgp.training.finite_descent import FiniteDescent
+from streamgp.training.finite_head import Estimator, FiniteHead, Scgd
+from tests.training.finite_toys import Live, features, loss, network, nlml, normal, problem, true_rows
 
 METHODS: list[dict[str, Any]] = [
     {"method": "minimax"},

@@ -11,10 +11,10 @@ from torch import Tensor
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
 from streamgp.objectives import finite_evidence as fe
-from streamgp.optim.finite_head import FiniteHead
 from streamgp.papers.finite_rkhs import minimax
 from streamgp.papers.finite_rkhs.minimax import Minimax, primal_gradient, project_above, project_ball
-from tests.optim.finite_toys import features, normal
+from streamgp.training.finite_head import FiniteHead
+from tests.training.finite_toys import features, normal
 
 
 def positive(width: int, seed: int) -> Tensor:

@@ -17,7 +17,7 @@ from streamgp.papers.finite_rkhs import reestimate
 from streamgp.papers.finite_rkhs.reestimate import Radial, descend, negative_evidence
 from streamgp.testing import check_model
 from streamgp.testing.models import SHAPES
-from tests.optim.finite_toys import nlml, normal
+from tests.training.finite_toys import nlml, normal
 
 GROUPS = torch.tensor([0, 0, 1])
 

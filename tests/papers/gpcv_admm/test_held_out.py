@@ -12,8 +12,8 @@ from torch.distributions import MultivariateNormal
 
 from streamgp.base import FLOAT
 from streamgp.errors import NumericalError, UsageError
+from streamgp.evidence.tuned import Tuned
 from streamgp.kernels import Tied, squared_exponential
-from streamgp.optim.tuned import Tuned
 from streamgp.papers.gpcv_admm.held_out import choose, left_out, score
 from streamgp_data.table import Table
 from streamgp_pipelines.tuning.methods import read_options

@@ -16,7 +16,7 @@ from streamgp.papers.qsgp.descent import QuadrupleDescent
 from streamgp.papers.qsgp.draws import CellPair
 from streamgp.papers.qsgp.rows import SampledRows
 from streamgp.papers.qsgp.steps import StepOptions
-from tests.optim.descent_toys import Largest, data, everything, fourier_of, normal
+from tests.regression.descent_toys import Largest, data, everything, fourier_of, normal
 
 NOISE = torch.tensor([0.1, 0.3], dtype=torch.float64)
 WEIGHT = {"none": None, "rows": normal(30, seed=4).exp()}

@@ -13,7 +13,7 @@ from streamgp.papers.qsgp.descent import QuadrupleDescent
 from streamgp.papers.qsgp.draws import CellPair
 from streamgp.papers.qsgp.rows import SampledRows
 from streamgp.papers.qsgp.steps import StepOptions
-from tests.optim.descent_toys import Largest, data, everything, normal
+from tests.regression.descent_toys import Largest, data, everything, normal
 
 NOISE = torch.tensor([0.1, 0.3], dtype=torch.float64)
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from streamgp.optim.relevance import FINITE, settle
 from streamgp.papers.qsgp.draws import CellPair
 from streamgp.papers.qsgp.relevance import Draws, QuadrupleRelevance
-from tests.optim.relevance_toys import normal, sinc, sums_of
+from streamgp.regression.relevance import FINITE, settle
+from tests.regression.relevance_toys import normal, sinc, sums_of
 
 
 def built(phi: Tensor, y: Tensor, draws: Draws, weight: Tensor | None = None, seed: int = 0) -> QuadrupleRelevance:

@@ -17,7 +17,7 @@ from streamgp.features import Features
 from streamgp.papers.qsgp import site_bounds
 from streamgp.papers.qsgp.site_descent import SiteDescent, distinct
 from streamgp.papers.qsgp.steps import SiteSteps
-from tests.optim.descent_toys import Largest, everything, fourier_of, normal
+from tests.regression.descent_toys import Largest, everything, fourier_of, normal
 
 SCALE = torch.tensor([0.2], dtype=torch.float64)
 OPTIMISERS = ("adagrad", "preconditioned")

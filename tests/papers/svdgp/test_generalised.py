@@ -8,8 +8,8 @@ import scipy.integrate
 import torch
 from torch import Tensor
 
-from streamgp.optim.decoupled import GrowingBasis
 from streamgp.papers.svdgp.generalised import GeneralisedBasis
+from streamgp.training.decoupled import GrowingBasis
 
 SCALE = torch.tensor([0.7, 1.5], dtype=torch.float64)
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from streamgp.likelihoods import gaussian, laplace, student_t
 from streamgp.linalg.cholesky import cholesky, whiten
-from streamgp.optim.decoupled import GrowingBasis, Hyper, Orthogonal, Parametrisation, SettledRows
 from streamgp.papers.svdgp.decoupled import Decoupled, Nystrom
 from streamgp.papers.svdgp.generalised import GeneralisedBasis
 from streamgp.papers.svdgp.hybrid import Hybrid
 from streamgp.papers.svdgp.partly_shared import PartlyShared
+from streamgp.training.decoupled import GrowingBasis, Hyper, Orthogonal, Parametrisation, SettledRows
 from tests.objectives import oracles_elbo as oracle
 
 COLUMNS, WIDTH, MEANS, COVARIANCES = 2, 3, 7, 5

@@ -19,8 +19,8 @@ from streamgp.models import svdgp
 from streamgp.models.svdgp import conjugate
 from streamgp.models.svdgp.conjugate import JITTER, Conjugate
 from streamgp.online.model import StreamModel
-from streamgp.optim.decoupled import GrowingBasis, Hyper, SettledRows
 from streamgp.papers.svdgp.transfer import Streaming
+from streamgp.training.decoupled import GrowingBasis, Hyper, SettledRows
 from tests.models import oracles_svdgp as oracle
 
 Array = NDArray[np.float64]

@@ -25,8 +25,8 @@ from torch.nn.utils import parameters_to_vector
 
 from streamgp.errors import ServiceError
 from streamgp.online.summing import BLOCKS, Absorb, Totals, added, block_sums, blocks
-from streamgp.optim import shared_gradients
-from streamgp.optim.shared_gradients import Gradients, Loss, block_gradients, seeded, seeds
+from streamgp.training import shared_gradients
+from streamgp.training.shared_gradients import Gradients, Loss, block_gradients, seeded, seeds
 from streamgp_pipelines.adapters.ray.cluster import RayActors
 from streamgp_pipelines.config import TrainConfig
 
@@ -123,7 +123,7 @@ class RaySums(RayActors):
     def gradients(
         self, net: nn.Module, loss: Loss, rows: Sequence[Tensor], batch: Tensor, count: int, generator: Generator
     ) -> Gradients:
-        """The gradient of a mini-batch; see `streamgp.optim.shared_gradients.Sharing`.
+        """The gradient of a mini-batch; see `streamgp.training.shared_gradients.Sharing`.
 
         Raises:
             StreamgpError: what an actor raised.
