@@ -62,6 +62,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "ldb": {"method": "ldb"},
     "bsgd": {"method": "bsgd"},
     "bsgd noise 0.0003": {"method": "bsgd", "noise_rate": 3e-4},
+    "bsgd 0.003": {"method": "bsgd", "rate": 3e-3},
+    "bsgd 0.003 noise 0.0003": {"method": "bsgd", "rate": 3e-3, "noise_rate": 3e-4},
+    "bsgd 0.03": {"method": "bsgd", "rate": 3e-2},
     "none": {"method": "none"},
     **{
         f"scgd adadelta {rate:g}": {"method": "scgd", "optimiser": "adadelta", "rate": rate, "weights_rate": rate}
