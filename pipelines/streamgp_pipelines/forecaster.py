@@ -72,7 +72,8 @@ class Forecaster(Shown):
         upper: bound of the targets from above.
         transform: none, log, logit or auto.
         lags: past rows in a window.
-        calendar: whether the calendar is an input.
+        calendar: whether the calendar is an input; None: where rows are a day or more apart, or
+            nights or weekends have none.
         gaps: fill or reset.
         sentinel: values that stand for a missing one, such as -999; "none": no others are found.
         warmup: rows that are fitted in batch and not scored.
@@ -126,7 +127,7 @@ class Forecaster(Shown):
         upper: float | None = None,
         transform: str | Sequence[str] = "none",
         lags: int | None = None,
-        calendar: bool = False,
+        calendar: bool | None = None,
         gaps: Literal["reset", "fill"] = "fill",
         sentinel: float | Sequence[float | Literal["none"]] | Literal["none"] = (),
         warmup: int | None = None,

@@ -122,7 +122,7 @@ class RunOptions(TypedDict, total=False):
 
     inputs: Names
     known: Names
-    calendar: bool
+    calendar: bool | None
     lags: int | None
     horizon: int
     season: str | int | Sequence[int | str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -12,7 +13,7 @@ from streamgp import Forecaster
 from streamgp.errors import CheckpointError, UsageError
 from streamgp_pipelines import load
 from streamgp_pipelines.config import ForecastConfig, TrainConfig
-from streamgp_pipelines.learning.survey import with_shown
+from streamgp_pipelines.learning.survey import surveyed, with_shown
 from tests.pipelines.worlds import HOUR_NS, config_of, frame_of, make_table, run
 
 
@@ -51,6 +52,49 @@ def test_rows_a_month_apart_have_a_year(months: int, rows: int, found: tuple[int
     assert asked["seasons"] == list(found)
     ahead = load(tmp_path / "c").forecast().frame["ds"]
     assert ahead.dt.day().to_list() == [1, 1] and len(ahead.dt.month().unique()) == (1 if months == 12 else 2)
+
+
+@pytest.mark.parametrize(
+    ("apart", "options", "looks"),
+    [
+        ("1h", {}, False),
+        ("1d", {}, True),
+        ("1w", {}, True),
+        ("1mo", {}, True),
+        ("1d", {"calendar": False}, False),
+        ("1d", {"simulate": 3, "horizon": 1}, False),
+    ],
+)
+def test_the_calendar_is_an_input_where_rows_are_a_day_or_more_apart(
+    apart: str, options: dict[str, Any], looks: bool, tmp_path: Path
+) -> None:
+    first = pl.lit(0).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+    text = pl.format("{}" + apart.lstrip("1"), pl.int_range(pl.len()))
+    table = make_table(tmp_path / "t", frame_of(60).with_columns(t=first.dt.offset_by(text)), every_ns=None)
+    config = config_of(table, tmp_path / "c", **{"season": "clock", "warmup": None, "lags": None} | options)
+    assert surveyed(config, table)[1].calendar is looks
+
+
+def test_the_calendar_is_an_input_where_nights_have_no_rows(tmp_path: Path) -> None:
+    data = frame_of(2000).filter(OPEN["office hours"][0])
+    for every_ns, looks in ((None, True), (HOUR_NS, False)):  # a declared interval makes gaps of the nights
+        table = make_table(tmp_path / str(every_ns), data, every_ns=every_ns)
+        config = config_of(table, tmp_path / "c", season="clock", warmup=None, lags=None)
+        assert surveyed(config, table)[1].calendar is looks
+
+
+def test_weeks_have_a_year(tmp_path: Path) -> None:
+    """The stream holds six of them; no season of 52 rows is looked at."""
+    year, noise = 2 * np.pi * np.arange(312) / 52.18, 3 * np.random.default_rng(0).standard_normal(312)
+    for at in range(1, 312):
+        noise[at] += 0.6 * noise[at - 1]
+    first = pl.lit(0).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+    weeks = first.dt.offset_by(pl.format("{}w", pl.int_range(pl.len())))
+    data = frame_of(312).with_columns(t=weeks, y=40 * np.cos(year) + 12 * np.sin(2 * year) + noise)
+    table = make_table(tmp_path / "t", data, every_ns=None)
+    options: dict[str, Any] = {"model": "auto", "season": "clock", "lags": None, "warmup": None, "horizon": 4}
+    with_year, without = (run(table, tmp_path / str(on), calendar=on, **options)["mae"] for on in (None, False))
+    assert with_year < 0.9 * without
 
 
 OPEN: dict[str, tuple[pl.Expr, tuple[int, ...]]] = {

@@ -61,8 +61,10 @@ class DataConfig(Settings):
     known: Annotated[Names, Flag(HelpPanel.DATA, first=True)] = Field(
         (), description="Inputs whose future values are known; here they are read from the table"
     )
-    calendar: Annotated[bool, Flag(HelpPanel.DATA)] = Field(
-        False, description="Add hour, weekday and day of the year as inputs"
+    calendar: Annotated[bool | None, Flag(HelpPanel.DATA)] = Field(
+        None,
+        description="Add hour, weekday and day of the year as inputs; default: where rows are a day or more apart, "
+        "or nights or weekends have none, but with --fleet or --simulate",
     )
     lags: Annotated[Steps | None, Flag(HelpPanel.DATA)] = Field(
         None,

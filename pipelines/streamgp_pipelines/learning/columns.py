@@ -63,7 +63,7 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         targets=targets,
         inputs=inputs,
         known=inputs if lags == 0 or simulated else known,
-        calendar=config.calendar,
+        calendar=bool(config.calendar),
         lags=lags,
         horizon=config.horizon,
         season=seasons[-1] if seasons else 1,

@@ -1,4 +1,4 @@
-"""Options that are left to the data: seasons, and with them the micro-batch."""
+"""Options that are left to the data: seasons and the calendar, and with them the micro-batch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow.compute as pc
 
 from streamgp.windows import seasons as calendar
+from streamgp.windows.calendar import DAY
 from streamgp.windows.windows import WindowSpec
 from streamgp_data.checkpoint import Saved
 from streamgp_data.table import TableMeta
@@ -54,6 +55,22 @@ def with_seasons(config: Config, survey: Survey, saved: Saved | None = None) -> 
     look = proposed if config.season == "auto" else of_clock
     found = look(survey.opening, survey.table.meta, survey.spec.targets[0], alone=_follows(config))
     return config.model_copy(update={"season": found})
+
+
+def with_calendar(config: Config, survey: Survey, saved: Saved | None = None) -> Config:
+    """The options with the calendar, where that is left to the data: of rows a day or more apart, which are too few to
+    hold a year several times, and where nights or weekends have no rows, so that seasons of rows slip at each holiday.
+    A run that goes on keeps that of its checkpoint."""
+    if config.calendar is not None:
+        return config
+    if saved is not None:
+        return config.model_copy(update={"calendar": recipe_of(saved).spec.calendar})
+    if config.lags == 0 or _looks_at_none(config) or not _has_clock(survey.table.meta):
+        return config
+    survey.look()
+    _, apart = spacing(survey.opening, survey.table.meta, survey.spec.targets[0])
+    slow = apart.months > 0 or (apart.every or 0) >= DAY
+    return config.model_copy(update={"calendar": slow or any(apart.counted)})
 
 
 def undecided(config: DataConfig, survey: Survey) -> bool:

@@ -209,7 +209,7 @@ def open_session(
     session.warnings += notes(given, spec, survey, warmup, saved is not None, not stored)
     if config.fleet and "season" not in given.model_fields_set and spec.lags and not spec.seasons:
         session.warnings += overlooked(survey)
-    if spec.calendar and recipe.settings().knows_calendar(spec.shape):
+    if given.calendar and recipe.settings().knows_calendar(spec.shape):
         session.warnings.append(
             f"--calendar adds nothing: with seasons {config.model} has hour, weekday and time of the year anyway"
         )
@@ -233,7 +233,8 @@ def check_options(
     made: Any = saved.manifest["fingerprint"]
     if not has_begun(saved):
         found = ("warmup", "season", "lags", "batch") if isinstance(given.season, str) else ("warmup",)
-        made = {**made, **{name: options[name] for name in found if name in options}}
+        own = () if given.calendar is not None else ("calendar",)
+        made = {**made, **{name: options[name] for name in (*found, *own) if name in options}}
     checkpoint.check_fingerprint(made, options)
     return match_machine(saved, device) + passed_over(saved)
 

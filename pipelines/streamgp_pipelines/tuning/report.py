@@ -69,7 +69,7 @@ def train_line(config: TuneConfig, initial: Initial, rows: int) -> str:
     for name in ("target", "inputs", "known"):
         if given := getattr(config, name):
             words += [f"--{name}", ",".join(given)]
-    words += ["--calendar"] if config.calendar else []
+    words += [] if config.calendar is None else ["--calendar" if config.calendar else "--no-calendar"]
     for name in ("lags", "horizon", "season", "gaps", "late", "test_column", "test_tail", "test_blocks"):
         if name in config.model_fields_set and (given := getattr(config, name)) is not None:
             text = ",".join(map(str, given)) if isinstance(given, tuple) else str(given)
