@@ -42,7 +42,8 @@ def width(now: Floats, before: Floats, earlier: Floats) -> Floats:
 
     Args:
         now: (N, SAMPLE, O) values, NaN where they are missing.
-        before, earlier: W and 2W rows before these.
+        before: W rows before these.
+        earlier: 2W rows before these.
 
     Example:
         >>> now = np.append(np.arange(35.0), np.full(5, 900.0))
