@@ -92,7 +92,7 @@ class Asking:
         spec, outputs = self.spec, len(self.spec.targets)
         when, whole = self._times(rows, timeline)
         columns = self._look(timeline, rows, self._lags)
-        differ = self._differs(columns, rows, timeline)
+        differ = self._differs(columns, rows, timeline, recent)
         age = np.zeros((len(rows.code), outputs), np.int64)
         past, ahead = [columns], []
         if self.shape.seasonal:
@@ -269,7 +269,7 @@ class Asking:
         found[row, at] = np.where(np.isnan(found[row, at]), self._learned(last), found[row, at])
         return found
 
-    def _differs(self, columns: Floats, rows: Current, timeline: Timeline) -> Floats | None:
+    def _differs(self, columns: Floats, rows: Current, timeline: Timeline, recent: Recent | None) -> Floats | None:
         """(N, O) by how much values differ (`events`), infinite where the newest do; columns: (N, L, C) of the lags.
         None where no events are looked for."""
         week, day = self._weeks
@@ -284,6 +284,14 @@ class Asking:
         away = np.fmin(*(np.abs(now[:, count:] - part[:, count:]) for part in (before, earlier)))
         with np.errstate(invalid="ignore"):
             differ = np.where((away > differ[:, None]).any(1), np.inf, differ)
+            row, output = np.nonzero(np.isnan(now[:, count:]).any(1) & np.isfinite(differ))
+            if len(row):  # in an outage the last known value tells
+                last, step = self.latest.find(rows.code[row], rows.step[row], rows.step[row], recent)
+                at = np.arange(len(row)), output
+                since = np.maximum(step[at] - rows.step[row], -self._back)
+                around = self._one_by_one(rows, timeline, row, since[:, None] - [week, 2 * week], output)
+                unlike = ~(np.abs(around - self._learned(last)[at][:, None]) <= differ[row, output, None]).any(1)
+                differ[row[unlike], output[unlike]] = np.inf
             if timeline.line is not None and not self.spec.transforms:  # most batches have nothing that differs
                 line = timeline.line[:, self._targets]
                 if not (np.abs(line[week:] - line[:-week]) > differ.min(0)).any():

@@ -82,3 +82,13 @@ def test_a_lost_week_is_the_one_before_where_days_are_unlike() -> None:
     rows = found.x.future[found.position == saturday + WEEK - 1, :, 0]
     assert float(rows.max()) < 20.0
     assert np.array_equal(asked(y, 5).x.future, found.x.future)
+
+
+@pytest.mark.parametrize("gone", [1, 2, 4, 9])
+def test_a_level_before_an_outage_is_no_event(gone: int) -> None:
+    y = weeks()
+    y[AT - 3 :] += 400.0
+    y[AT : AT + gone] = np.nan
+    found = asked(y)
+    own = (found.position >= AT) & (found.position < AT + min(gone, 4))
+    assert float(found.x.past[own][:, :, 0].max()) > 300.0
