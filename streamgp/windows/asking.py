@@ -283,14 +283,18 @@ class Asking:
         differ = width(now[:, :count], before[:, :count], earlier[:, :count])
         away = np.fmin(*(np.abs(now[:, count:] - part[:, count:]) for part in (before, earlier)))
         with np.errstate(invalid="ignore"):
-            differ = np.where((away > differ[:, None]).any(1), np.inf, differ)
-            row, output = np.nonzero(np.isnan(now[:, count:]).any(1) & np.isfinite(differ))
-            if len(row):  # in an outage the last known value tells
+            known = ~np.isnan(now[:, count])
+            differ = np.where(known & (away > differ[:, None]).any(1), np.inf, differ)
+            row, output = np.nonzero(~known & np.isfinite(differ))
+            if len(row):  # in an outage the last known value tells, unless it stands alone
                 last, step = self.latest.find(rows.code[row], rows.step[row], rows.step[row], recent)
                 at = np.arange(len(row)), output
-                since = np.maximum(step[at] - rows.step[row], -self._back)
-                around = self._one_by_one(rows, timeline, row, since[:, None] - [week, 2 * week], output)
-                unlike = ~(np.abs(around - self._learned(last)[at][:, None]) <= differ[row, output, None]).any(1)
+                since = np.maximum(step[at] - rows.step[row], -self._back)[:, None]
+                beside = np.concatenate([since - back for back in (week, 2 * week, 1, week + 1, 2 * week + 1)], 1)
+                around, most = self._one_by_one(rows, timeline, row, beside, output), differ[row, output]
+                one = np.abs(around[:, :2] - self._learned(last)[at][:, None])
+                two = np.abs(around[:, 3:] - around[:, 2:3])
+                unlike = ~(one <= most[:, None]).any(1) & ~(two <= most[:, None]).any(1) & ~np.isnan(around[:, 2])
                 differ[row[unlike], output[unlike]] = np.inf
             if timeline.line is not None and not self.spec.transforms:  # most batches have nothing that differs
                 line = timeline.line[:, self._targets]
@@ -359,8 +363,10 @@ class Asking:
 
     def _nearer(self, rows: Current, timeline: Timeline, differ: Floats | None, missing: Bools) -> Floats:
         """(N, H, O) what stands in for targets a long season before that are missing: those of the short season, or
-        those two long seasons before, where these would have been nearer two long seasons ago."""
+        those two long seasons before, where these would have been nearer two long seasons ago and are kept."""
         assert self._instead is not None
+        if not self._weeks[0]:
+            return self._look(timeline, rows, self._instead, self._targets)
         long, horizon = self.spec.season, self.spec.horizon
         off = np.concatenate([self._instead, self._season - long, self._instead - 2 * long, self._season - 2 * long])
         found = self._without(differ, self._look(timeline, rows, off, self._targets), rows, off, timeline)

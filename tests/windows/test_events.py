@@ -92,3 +92,12 @@ def test_a_level_before_an_outage_is_no_event(gone: int) -> None:
     found = asked(y)
     own = (found.position >= AT) & (found.position < AT + min(gone, 4))
     assert float(found.x.past[own][:, :, 0].max()) > 300.0
+
+
+def test_a_glitch_within_an_outage_is_an_event() -> None:
+    y = weeks()
+    y[AT : AT + 6] = np.nan
+    y[AT + 2] = 400.0
+    found = asked(y)
+    own = (found.position >= AT + 3) & (found.position < AT + 6)
+    assert float(found.x.past[own].max()) < 120.0 and found.age[own].flatten().tolist() == [4, 5, 6]
