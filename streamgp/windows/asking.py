@@ -19,6 +19,7 @@ from streamgp.windows import calendar, monthly
 from streamgp.windows._spec import Asks, WindowSpec
 from streamgp.windows.calendar import Bools, Floats, Ints
 from streamgp.windows.context import Filler
+from streamgp.windows.events import NEWEST, offsets, width
 from streamgp.windows.last_known import LastKnown, Recent
 from streamgp.windows.lost_inputs import LostInputs
 from streamgp.windows.missing import bridged, complete, filled, finite
@@ -71,6 +72,10 @@ class Asking:
             short = spec.context.short
             self._instead = self._season - short if short == spec.season else _seasons_before(self._ahead, short)
         context = self.shape.context
+        self._weeks = (0, 0)  # W and D of `events`; 0 where they are not looked for
+        if context is not None and spec.gaps == "fill":
+            self._weeks = context.long or context.short, context.short
+            self._sample = offsets(min(context.long or 7 * context.short, back - 2 * self._weeks[0]))
         self._filler = None if context is None else Filler(context, spec.every_ns, spec.zone)
 
     def ask(
@@ -87,14 +92,17 @@ class Asking:
         spec, outputs = self.spec, len(self.spec.targets)
         when, whole = self._times(rows, timeline)
         columns = self._look(timeline, rows, self._lags)
+        differ = self._differs(columns, rows, timeline, recent)
         age = np.zeros((len(rows.code), outputs), np.int64)
         past, ahead = [columns], []
         if self.shape.seasonal:
             before = self._look(timeline, rows, self._lags - spec.season, self._targets)
+            before = self._without(differ, before, rows, self._lags - spec.season, timeline)
             before = self._at_phases(before, rows, self._lags - spec.season, recent)
             past.append(filled(before) if spec.gaps == "fill" else before)
-            ahead.append(self._references(rows, timeline, recent))
+            ahead.append(self._references(rows, timeline, recent, differ))
         if spec.lags and spec.gaps == "fill":
+            columns = self._without(differ, columns, rows, self._lags, timeline, instead=False)
             age = self._age(columns, rows, recent)
             past[0] = columns = self._filled(columns, past[1] if self.shape.seasonal else None, rows, timeline, recent)
         given = future is not None
@@ -125,12 +133,16 @@ class Asking:
         inputs = Inputs(torch.from_numpy(x[0][kept]), torch.from_numpy(x[1][kept]))
         if self._filler is not None:
             left, near = Current(*(part[kept] for part in rows)), columns[kept]
+            left_differ = None if differ is None else differ[kept]
 
             def look(off: Ints) -> Floats:
                 found, lag = self._look(timeline, left, off), off - self._lags[0]
                 inside = np.flatnonzero((off <= 0) & (lag >= 0))
                 found[:, inside] = near[:, lag[inside]]
                 back = np.flatnonzero(off <= 0)
+                if left_differ is not None:
+                    far = np.flatnonzero((off <= 0) & (lag < 0))
+                    found[:, far] = self._without(left_differ, found[:, far], left, off[far], timeline)
                 found[:, back, :outputs] = self._at_phases(found[:, back, :outputs], left, off[back], recent)
                 return found
 
@@ -257,18 +269,112 @@ class Asking:
         found[row, at] = np.where(np.isnan(found[row, at]), self._learned(last), found[row, at])
         return found
 
-    def _references(self, rows: Current, timeline: Timeline, recent: Recent | None) -> Floats:
+    def _differs(self, columns: Floats, rows: Current, timeline: Timeline, recent: Recent | None) -> Floats | None:
+        """(N, O) by how much values differ (`events`), infinite where the newest do; columns: (N, L, C) of the lags.
+        None where no events are looked for."""
+        week, day = self._weeks
+        if not week or not len(rows.code):
+            return None
+        newest, count = -np.arange(min(NEWEST, columns.shape[1])), len(self._sample)
+        off = np.concatenate([self._sample, newest])
+        off = np.maximum(np.concatenate([off, off - week, off - 2 * week, off - day]), -self._back)
+        now, before, earlier, yesterday = np.split(self._look(timeline, rows, off, self._targets), 4, 1)
+        earlier = np.where(np.isnan(earlier), yesterday, earlier)
+        differ = width(now[:, :count], before[:, :count], earlier[:, :count])
+        away = np.fmin(*(np.abs(now[:, count:] - part[:, count:]) for part in (before, earlier)))
+        with np.errstate(invalid="ignore"):
+            known = ~np.isnan(now[:, count])
+            differ = np.where(known & (away > differ[:, None]).any(1), np.inf, differ)
+            row, output = np.nonzero(~known & np.isfinite(differ))
+            if len(row):  # in an outage the last known value tells, unless it stands alone
+                last, step = self.latest.find(rows.code[row], rows.step[row], rows.step[row], recent)
+                at = np.arange(len(row)), output
+                since = np.maximum(step[at] - rows.step[row], -self._back)[:, None]
+                beside = np.concatenate([since - back for back in (week, 2 * week, 1, week + 1, 2 * week + 1)], 1)
+                around, most = self._one_by_one(rows, timeline, row, beside, output), differ[row, output]
+                one = np.abs(around[:, :2] - self._learned(last)[at][:, None])
+                two = np.abs(around[:, 3:] - around[:, 2:3])
+                unlike = ~(one <= most[:, None]).any(1) & ~(two <= most[:, None]).any(1) & ~np.isnan(around[:, 2])
+                differ[row[unlike], output[unlike]] = np.inf
+            if timeline.line is not None and not self.spec.transforms:  # most batches have nothing that differs
+                line = timeline.line[:, self._targets]
+                if not (np.abs(line[week:] - line[:-week]) > differ.min(0)).any():
+                    return None
+        return differ
+
+    def _without(
+        self, differ: Floats | None, found: Floats, rows: Current, off: Ints, timeline: Timeline, instead: bool = True
+    ) -> Floats:
+        """Values (N, J, ·) at offsets; targets of events that are over are the median of the weeks beside them, or, not
+        `instead`, missing."""
+        if differ is None or not np.isfinite(differ).any():
+            return found
+        week, day = self._weeks
+        outputs, near = len(self.spec.targets), np.flatnonzero((off <= 0) & (off >= week - self._back))
+        before = self._look(timeline, rows, off[near] - week, self._targets)
+        with np.errstate(invalid="ignore"):
+            row, at, output = np.nonzero(np.abs(found[:, near, :outputs] - before) > differ[:, None])
+        if not len(row):
+            return found
+        at = near[at]
+        s, y, far = off[at], found[row, at, output], differ[row, output]
+        again = np.where(s > -day, s - day, -(-s % day))
+        beside = np.stack([s - week, s - 2 * week, s + week, s - 3 * week, s - day, s + day, again, again - week], 1)
+        around = self._one_by_one(rows, timeline, row, beside, output)
+        with np.errstate(invalid="ignore"):
+            unlike = ~(np.abs(around - y[:, None]) <= far[:, None])  # missing ones are
+            known = ~np.isnan(around)
+            early = unlike[:, 4:6].all(1) & known[:, 4:6].any(1) & known[:, 0]
+            others = np.where(known[:, 1] | known[:, 2], known[:, :3].sum(1) > 1, early)
+            comes_back = ~unlike[:, 6] & (np.abs(around[:, 6] - around[:, 7]) > far)
+        over = unlike[:, :3].all(1) & others & ~comes_back
+        if not over.any():
+            return found
+        found = found.copy()
+        values = np.nanmedian(around[over, :4], 1) if instead else np.nan
+        found[row[over], at[over], output[over]] = values
+        return found
+
+    def _one_by_one(self, rows: Current, timeline: Timeline, row: Ints, off: Ints, output: Ints) -> Floats:
+        """(P, J) of P rows and targets, the values at offsets (P, J), NaN behind the row and where nothing is kept."""
+        pair, which = np.nonzero((off <= 0) & (off >= -self._back))
+        own, back, here = row[pair], off[pair, which], np.zeros(1, np.int64)
+        place = np.where(rows.place[own] >= 0, rows.place[own] + back, -1)
+        values = self._look_at(timeline, rows.code[own], rows.step[own] + back, place, here, self._targets)
+        found = np.full(off.shape, np.nan)
+        found[pair, which] = values[np.arange(len(pair)), 0, output[pair]]
+        return found
+
+    def _references(self, rows: Current, timeline: Timeline, recent: Recent | None, differ: Floats | None) -> Floats:
         """(N, H, O) the targets one season before each step ahead; with gaps="fill", where one is missing, that of the
         short season, or the last known one at its phase, and else the reference of the step before."""
         if self.spec.gaps == "reset":
             return self._look(timeline, rows, self._season, self._targets)
         off = np.append(-self.spec.season, self._season)
-        found = self._look(timeline, rows, off, self._targets)
+        found = self._without(differ, self._look(timeline, rows, off, self._targets), rows, off, timeline)
         missing = np.isnan(found[:, 1:])
         if self._instead is not None and missing.any():
-            instead = self._look(timeline, rows, self._instead, self._targets)
-            found[:, 1:] = np.where(missing, instead, found[:, 1:])
+            some = np.flatnonzero(missing.any((1, 2)))
+            own = Current(*(part[some] for part in rows))
+            near = None if differ is None else differ[some]
+            instead = self._nearer(own, timeline, near, missing[some])
+            found[some, 1:] = np.where(missing[some], instead, found[some, 1:])
         return filled(self._at_phases(found, rows, off, recent))[:, 1:]
+
+    def _nearer(self, rows: Current, timeline: Timeline, differ: Floats | None, missing: Bools) -> Floats:
+        """(N, H, O) what stands in for targets a long season before that are missing: those of the short season, or
+        those two long seasons before, where these would have been nearer two long seasons ago and are kept."""
+        assert self._instead is not None
+        if not self._weeks[0]:
+            return self._look(timeline, rows, self._instead, self._targets)
+        long, horizon = self.spec.season, self.spec.horizon
+        off = np.concatenate([self._instead, self._season - long, self._instead - 2 * long, self._season - 2 * long])
+        found = self._without(differ, self._look(timeline, rows, off, self._targets), rows, off, timeline)
+        short, twice, short_then, twice_then = found.reshape(len(found), 4, horizon, -1).swapaxes(0, 1)
+        away = [np.where(missing, np.abs(twice - then), np.nan) for then in (short_then, twice_then)]
+        both = ~np.isnan(away[0] + away[1])
+        errors = [np.where(both, own, 0.0).sum(1, keepdims=True) for own in away]
+        return np.asarray(np.where((errors[1] < errors[0]) & ~np.isnan(twice), twice, short))
 
     def _learned(self, y: Floats) -> Floats:
         """(..., O) targets as models learn them."""
@@ -276,7 +382,11 @@ class Asking:
 
     def _look(self, timeline: Timeline, rows: Current, off: Ints, channels: slice = slice(None)) -> Floats:
         """Columns at these offsets, (N, J, C), targets as models learn them; from the first column on, or no target."""
-        found, outputs = timeline.look(rows.code, rows.step, rows.place, off, channels), len(self.spec.targets)
+        return self._look_at(timeline, rows.code, rows.step, rows.place, off, channels)
+
+    def _look_at(self, timeline: Timeline, code: Ints, step: Ints, place: Ints, off: Ints, channels: slice) -> Floats:
+        """The same, of these series and steps, (N,) each."""
+        found, outputs = timeline.look(code, step, place, off, channels), len(self.spec.targets)
         if self.spec.transforms and (channels.start or 0) < outputs:
             found[..., :outputs] = self._learned(found[..., :outputs])
         return found

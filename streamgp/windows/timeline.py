@@ -20,7 +20,7 @@ NEVER = np.int64(-(2**62))
 BEFORE = np.int64(-(2**63) + 10**15)
 """A time before all that a table holds, of which the first is of 1677; a zone's offset can be taken from it."""
 
-DENSE = 2
+DENSE = 40
 """Places of the ring for each new row up to which they are all copied beside the new rows: see `Timeline.line`."""
 
 PACE = 24
