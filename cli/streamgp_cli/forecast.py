@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 from streamgp_cli.options import AsJson, Given
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from streamgp_pipelines.config import ForecastConfig
     from streamgp_pipelines.forecasting.forecast import Forecast
 
@@ -101,16 +103,25 @@ def _print(result: Forecast) -> None:
     model, frame = result.model, result.frame
     keys = [name for name in ("unique_id", "target") if name in frame.columns]
     names = [model, *(f"{model}-{side}-{level:g}" for level in result.levels for side in ("lo", "hi"))]
-    bands = frame.select(names).drop_nulls().rows()
-    apart = sum(any(not lo <= row[0] <= hi for lo, hi in zip(row[1::2], row[2::2], strict=True)) for row in bands)
+    apart = _outside(frame, names) if result.point == "mean" else 0
     frame, left = frame.head(_ROWS), max(frame.height - _ROWS, 0)
     rows = frame.with_columns(ds=result.moments.shown(frame["ds"])).select(*keys, "ds", *names).rows()
     middle = "probability of 1" if result.binary else result.point
     print_table([*keys, "ds", middle, *(name.removeprefix(f"{model}-") for name in names[1:])], rows)
     if left:
         print(f"... and {left:,} more rows: see them with --output or --json")
-    if apart and result.point == "mean":
+    if apart:
+        what = "1 mean is" if apart == 1 else f"{apart:,} means are"
         print(
-            f"note: {apart:,} means are outside of a band, as of a value that comes again and again, or of a skewed "
-            "distribution; the medians of train --point median are inside"
+            f"note: {what} outside of a band, as of a value that comes again and again, or of a skewed distribution; "
+            "the medians of train --point median are inside"
         )
+
+
+def _outside(frame: pl.DataFrame, names: list[str]) -> int:
+    """How many forecasts, the first of these columns, lie outside of one of the bands, the others in pairs."""
+    import polars as pl
+
+    middle, *ends = map(pl.col, names)
+    bands = [middle.is_between(low, high) for low, high in zip(ends[::2], ends[1::2], strict=True)]
+    return int(frame.select((~pl.all_horizontal(bands)).sum()).item()) if bands else 0

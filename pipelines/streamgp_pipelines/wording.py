@@ -134,7 +134,7 @@ def in_python(text: str, interface: str = "Forecaster") -> str:
 
 
 _ARGUMENTS = re.compile(r"""(\b\w+=(?:"[^"]*"|'[^']*')) (?=\w+=["'])""")
-"""One argument behind another, without a comma."""
+"""One argument after another, without a comma."""
 _WORD = r"'[^']*'|\"[^\"]*\"|[^\s,;()]+(?:,[^\s,;()]+)*"
 _FLAG = re.compile(rf"(?<![\w-])--(?P<flag>[a-z]+(?:-[a-z]+)*)(?:\.\w+)*(?P<colon>:)?(?: (?P<value>{_WORD}))?")
 _COMMAND = re.compile(
@@ -259,7 +259,7 @@ def _fields() -> dict[str, Any]:
 
 
 def _value(name: str, word: str) -> str | None:
-    """A word behind a flag as Python has it; None where it is no value, but a part of the sentence."""
+    """A word after a flag as Python has it; None where it is no value, but a part of the sentence."""
     if word[0] in "'\"" or re.fullmatch(r"-?\d+(\.\d+)?", word):
         return word
     if re.fullmatch(r"\d+(,\d+)+", word):

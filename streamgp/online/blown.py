@@ -15,7 +15,7 @@ NOT_FINITE = "the loss or the posterior is not finite"
 
 
 def some_of(rows: int) -> slice:
-    """Of so many rows those that `blown` is asked about."""
+    """Of this number of rows those that `blown` is asked about."""
     return slice(None, None, -(-rows // SOME))
 
 

@@ -71,7 +71,7 @@ class StackedFleet(Declared, ABC):
     def _in_chunks(
         self, packed: Packed, codes: Tensor, rows: int, learn: Callable[[Packed], list[Step]]
     ) -> dict[int, Step]:
-        """A fit by so many rows of each series at a time; `learn` has a step for each of these series."""
+        """A fit by `rows` of each series at a time; `learn` has a step for each of these series."""
         steps = {code: list[tuple[int, Step]]() for code in codes.tolist()}
         for start in range(0, packed.there.shape[1], rows):
             some = packed.some(packed.there[:, start], slice(start, start + rows))

@@ -163,7 +163,7 @@ class Winsoriser(nn.Module):
 
 
 def far_off(windows: int) -> str:
-    """What is said of so many windows that are not learned, as `Winsoriser.admits` has it."""
+    """What is said of this number of windows that are not learned, as `Winsoriser.admits` has it."""
     return f"undone: {windows} windows are beyond {FAR:,.0f} standard deviations" if windows else ""
 
 

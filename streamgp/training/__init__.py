@@ -1,1 +1,1 @@
-"""Optimisers, whose state is tensors of fixed shape: a checkpoint goes on bit for bit. Epochs with early stopping."""
+"""Optimisers, whose state is tensors of fixed shape: a checkpoint continues bit for bit. Epochs with early stopping."""

@@ -19,7 +19,7 @@ from streamgp.windows import calendar, monthly
 from streamgp.windows._spec import Asks, WindowSpec
 from streamgp.windows.calendar import Bools, Floats, Ints
 from streamgp.windows.context import Filler
-from streamgp.windows.events import NEWEST, offsets, width
+from streamgp.windows.events import NEWEST, WEEKS, is_over, neighbours, offsets, width
 from streamgp.windows.last_known import LastKnown, Recent
 from streamgp.windows.lost_inputs import LostInputs
 from streamgp.windows.missing import bridged, complete, filled, finite
@@ -296,8 +296,8 @@ class Asking:
                 two = np.abs(around[:, 3:] - around[:, 2:3])
                 unlike = ~(one <= most[:, None]).any(1) & ~(two <= most[:, None]).any(1) & ~np.isnan(around[:, 2])
                 differ[row[unlike], output[unlike]] = np.inf
-            if timeline.line is not None and not self.spec.transforms:  # most batches have nothing that differs
-                line = timeline.line[:, self._targets]
+            if timeline.line is not None and (rows.place >= 0).all():  # most batches have nothing that differs
+                line = self._learned(timeline.line[:, self._targets])
                 if not (np.abs(line[week:] - line[:-week]) > differ.min(0)).any():
                     return None
         return differ
@@ -305,8 +305,16 @@ class Asking:
     def _without(
         self, differ: Floats | None, found: Floats, rows: Current, off: Ints, timeline: Timeline, instead: bool = True
     ) -> Floats:
-        """Values (N, J, ·) at offsets; targets of events that are over are the median of the weeks beside them, or, not
-        `instead`, missing."""
+        """Values at offsets; targets of events that are over are the median of the weeks beside them, or missing.
+
+        Args:
+            differ: (N, O) of `_differs`; None where nothing is.
+            found: (N, J, C) the values, O targets first.
+            rows: N of them.
+            off: (J,) their offsets.
+            timeline: where the weeks beside them are found.
+            instead: whether the median takes their place.
+        """
         if differ is None or not np.isfinite(differ).any():
             return found
         week, day = self._weeks
@@ -317,26 +325,18 @@ class Asking:
         if not len(row):
             return found
         at = near[at]
-        s, y, far = off[at], found[row, at, output], differ[row, output]
-        again = np.where(s > -day, s - day, -(-s % day))
-        beside = np.stack([s - week, s - 2 * week, s + week, s - 3 * week, s - day, s + day, again, again - week], 1)
-        around = self._one_by_one(rows, timeline, row, beside, output)
-        with np.errstate(invalid="ignore"):
-            unlike = ~(np.abs(around - y[:, None]) <= far[:, None])  # missing ones are
-            known = ~np.isnan(around)
-            early = unlike[:, 4:6].all(1) & known[:, 4:6].any(1) & known[:, 0]
-            others = np.where(known[:, 1] | known[:, 2], known[:, :3].sum(1) > 1, early)
-            comes_back = ~unlike[:, 6] & (np.abs(around[:, 6] - around[:, 7]) > far)
-        over = unlike[:, :3].all(1) & others & ~comes_back
+        y, most = found[row, at, output], differ[row, output]
+        around = self._one_by_one(rows, timeline, row, neighbours(off[at], week, day), output)
+        over = is_over(y, around, most)
         if not over.any():
             return found
         found = found.copy()
-        values = np.nanmedian(around[over, :4], 1) if instead else np.nan
+        values = np.nanmedian(around[over, :WEEKS], 1) if instead else np.nan
         found[row[over], at[over], output[over]] = values
         return found
 
     def _one_by_one(self, rows: Current, timeline: Timeline, row: Ints, off: Ints, output: Ints) -> Floats:
-        """(P, J) of P rows and targets, the values at offsets (P, J), NaN behind the row and where nothing is kept."""
+        """(P, J) of P rows and targets, the values at offsets (P, J), NaN after the row and where nothing is kept."""
         pair, which = np.nonzero((off <= 0) & (off >= -self._back))
         own, back, here = row[pair], off[pair, which], np.zeros(1, np.int64)
         place = np.where(rows.place[own] >= 0, rows.place[own] + back, -1)
@@ -367,8 +367,8 @@ class Asking:
         assert self._instead is not None
         if not self._weeks[0]:
             return self._look(timeline, rows, self._instead, self._targets)
-        long, horizon = self.spec.season, self.spec.horizon
-        off = np.concatenate([self._instead, self._season - long, self._instead - 2 * long, self._season - 2 * long])
+        week, horizon = self.spec.season, self.spec.horizon
+        off = np.concatenate([self._instead, self._season - week, self._instead - 2 * week, self._season - 2 * week])
         found = self._without(differ, self._look(timeline, rows, off, self._targets), rows, off, timeline)
         short, twice, short_then, twice_then = found.reshape(len(found), 4, horizon, -1).swapaxes(0, 1)
         away = [np.where(missing, np.abs(twice - then), np.nan) for then in (short_then, twice_then)]

@@ -8,19 +8,23 @@ two weeks on. With D rows in the short season and W in the long one (where there
 
 and values *differ* by more than `FAR` · δ. The value of a row s is an event that is over, where
 
-- it differs from all that are known of s − W, s − 2W and s + W, two at least; or of s − W, s ± D, where s − 2W is not;
-- it does not come back: the last row before i of its phase in D does not differ from it, and from its week before;
-- the newest values differ from their last week, or the one before, by no more.
+- it differs from all that are known of s − W, s − 2W and s + W, two at least; where neither s − 2W nor s + W is known,
+  from s − W and all that are known of s − D and s + D, one at least;
+- it does not come back. It comes back if s − D, s + D or the last row of its phase in D (for rows of the last day the
+  one before) is like it, and differs from one or two weeks before: so does a new habit, or a level that stays;
+- the newest values differ from their last week, or the one before, by no more. In an outage the last known value tells,
+  unless it stands alone: it differs from one and two weeks before, and so does the one before it not.
 
 A level that stays, a new habit and a weekly event are none of this, and more than a day of them makes δ large. Nothing
-is kept: the answer is a function of the rows that a window looks back on.
+is kept: the answer is a function of the rows that a window looks back on. None is looked for with gaps="reset", and
+where windows have no context.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from streamgp.windows.calendar import Floats, Ints
+from streamgp.windows.calendar import Bools, Floats, Ints
 
 SAMPLE = 40
 """Rows that δ is taken of."""
@@ -30,10 +34,12 @@ FAR = 6.0
 """Of δ. With 4, hot afternoons of a summer's load are events, and its error is half a percent larger."""
 NEWEST = 3
 """Newest values that must be as usual."""
+WEEKS = 4
+"""The first of `neighbours`, whole weeks away; their median takes the place of an event."""
 
 
 def offsets(rows: int) -> Ints:
-    """(SAMPLE,) rows behind a row that δ is taken of, over so many rows."""
+    """(SAMPLE,) offsets of the rows that δ is taken of, evenly over this number of rows up to the present one."""
     return np.asarray(-(np.arange(SAMPLE) * rows // SAMPLE))
 
 
@@ -56,3 +62,45 @@ def width(now: Floats, before: Floats, earlier: Floats) -> Floats:
     found = np.take_along_axis(away, place[:, None], 1)[:, 0]
     none = (2 * known < now.shape[1]) | ~(found > 0)
     return np.where(none, np.inf, FAR * found)
+
+
+def neighbours(s: Ints, week: int, day: int) -> Ints:
+    """(P, 11) offsets of the rows that say whether a value is an event that is over.
+
+    Args:
+        s: (P,) offsets of the values, at most 0.
+        week: W.
+        day: D.
+
+    Returns:
+        s − W, s − 2W, s + W, s − 3W; s − D, s + D, both one week before; the last row of its phase, one and two weeks
+        before that.
+    """
+    last = np.where(s > -day, s - day, -(-s % day))
+    weeks = [s - week, s - 2 * week, s + week, s - 3 * week]
+    return np.stack([*weeks, s - day, s + day, s - day - week, s + day - week, last, last - week, last - 2 * week], 1)
+
+
+def is_over(y: Floats, around: Floats, differ: Floats) -> Bools:
+    """(P,) whether values are events that are over.
+
+    Args:
+        y: (P,) the values.
+        around: (P, 11) those at `neighbours`, NaN where they are missing or yet to come.
+        differ: (P,) by how much values differ.
+
+    Example:
+        >>> usual = [10.0, 11.0, np.nan, 9.0, 12.0, 10.0, 11.0, 10.0, 10.0, 11.0, 10.0]
+        >>> habit = [10.0, 11.0, np.nan, 9.0, 90.0, 90.0, 11.0, 10.0, 90.0, 90.0, 10.0]
+        >>> is_over(np.full(2, 90.0), np.array([usual, habit]), np.full(2, 20.0)).tolist()
+        [True, False]
+    """
+    with np.errstate(invalid="ignore"):
+        unlike = ~(np.abs(around - y[:, None]) <= differ[:, None])  # missing ones are
+        known = ~np.isnan(around)
+        days = np.abs(around[:, 4:6] - around[:, 6:8]) > differ[:, None]  # is the day before or after one, too?
+        since = (np.abs(around[:, [8]] - around[:, 9:]) > differ[:, None]).any(1)
+    comes_back = (~unlike[:, 4:6] & days).any(1) | (~unlike[:, 8] & since)
+    alone = unlike[:, 4:6].all(1) & known[:, 4:6].any(1) & known[:, 0]
+    enough = np.where(known[:, 1] | known[:, 2], known[:, :3].sum(1) > 1, alone)
+    return np.asarray(unlike[:, :3].all(1) & enough & ~comes_back)

@@ -63,6 +63,19 @@ def mixed(made: Windows, interactions: bool) -> Ensemble:
     return build(Config(experts=EXPERTS, interactions=interactions), made.shape)
 
 
+def test_a_flag_that_is_known_leaves_the_variance_of_the_mix_as_it_is() -> None:
+    """No input is looked at: the stage learns nothing of its errors, and has nothing to say of them."""
+    y, rows = clouds(1000, 0.0)[0], np.arange(1000)
+    x, truth, _, made = windows(k=(rows // DAY % 7 < 5) * 1.0, y=y)
+    model = mixed(made, interactions=True)
+    list(model.fit(x.rows(slice(0, 400)), truth[:400], 1))
+    error(model, x.rows(slice(400, None)), truth[400:])
+    assert model.interactions is not None and model.interactions.idle
+    issued = model.predict(x.rows(slice(400, None)))
+    ratio = ((truth[400:] - issued.mean).square() / issued.variance).mean()
+    assert 0.3 < float(ratio) < 3.0
+
+
 @pytest.mark.slow
 def test_it_keeps_the_laws() -> None:
     check_model(lambda shape: build(Config(experts=EXPERTS), shape), shapes=[SEASONS])

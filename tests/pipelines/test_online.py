@@ -16,7 +16,7 @@ import torch
 from polars.testing import assert_frame_equal
 
 from streamgp.base import Progress
-from streamgp.errors import NotPositiveDefinite, ServiceError, StateError, TableError
+from streamgp.errors import ServiceError, StateError, TableError
 from streamgp.models.linear import DirectRegression
 from streamgp.windows.windows import WindowSpec
 from streamgp_data.table import Table
@@ -348,17 +348,16 @@ def test_a_run_that_goes_on_says_how_many_rows_are_new(tmp_path: Path) -> None:
 def test_a_run_warns_of_what_was_not_learned_also_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, learn = make_table(tmp_path / "t", frame_of(700)), DirectRegression.learn
+    table, learned = make_table(tmp_path / "t", frame_of(700)), DirectRegression.learned
     assert not run(table, tmp_path / "a", inputs="x")["warnings"]
     calls = []
 
-    def failing_once(model: DirectRegression, *given: Any) -> None:
+    def failing_once(model: DirectRegression, *given: Any) -> tuple[list[str], Any]:
         calls.append(model)
-        if len(calls) == 4:
-            raise NotPositiveDefinite("no factor", hint="none")
-        learn(model, *given)
+        why, keep = learned(model, *given)
+        return ["no factor"] if len(calls) == 4 else why, keep
 
-    monkeypatch.setattr(DirectRegression, "learn", failing_once)
+    monkeypatch.setattr(DirectRegression, "learned", failing_once)
     assert len(run(table, tmp_path / "b", inputs="x", max_rows=500)["warnings"]) == 1
     assert len(run(table, tmp_path / "b", inputs="x")["warnings"]) == 1
 

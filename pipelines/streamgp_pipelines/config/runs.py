@@ -64,7 +64,7 @@ class DataConfig(Settings):
     calendar: Annotated[bool | None, Flag(HelpPanel.DATA)] = Field(
         None,
         description="Add hour, weekday and day of the year as inputs; default: where rows are a day or more apart, "
-        "or nights or weekends have none, but with --fleet or --simulate",
+        "or nights or weekends have none, never with --fleet, --simulate or --lags 0",
     )
     lags: Annotated[Steps | None, Flag(HelpPanel.DATA)] = Field(
         None,

@@ -60,7 +60,7 @@ def with_seasons(config: Config, survey: Survey, saved: Saved | None = None) -> 
 def with_calendar(config: Config, survey: Survey, saved: Saved | None = None) -> Config:
     """The options with the calendar, where that is left to the data: of rows a day or more apart, which are too few to
     hold a year several times, and where nights or weekends have no rows, so that seasons of rows slip at each holiday.
-    A run that goes on keeps that of its checkpoint."""
+    A run that continues keeps that of its checkpoint."""
     if config.calendar is not None:
         return config
     if saved is not None:
@@ -74,11 +74,12 @@ def with_calendar(config: Config, survey: Survey, saved: Saved | None = None) ->
 
 
 def undecided(config: DataConfig, survey: Survey) -> bool:
-    """Whether the first rows of a table that is followed are too few to say which seasons its clock has, or of how many
-    series it is."""
+    """Whether the first rows of a table that is followed are too few to say which seasons its clock has, whether the
+    calendar says something, or of how many series it is."""
     meta, most = survey.table.meta, getattr(config, "max_rows", None) or ROWS
     declared = meta.every_ns is not None and meta.series is None
-    if not _are_found(config) or not _follows(config) or not _has_clock(meta) or declared:
+    left = _are_found(config) or (config.calendar is None and config.lags != 0 and not _looks_at_none(config))
+    if not left or not _follows(config) or not _has_clock(meta) or declared:
         return False
     survey.look()
     if (opening := survey.opening) is None:

@@ -206,6 +206,8 @@ def open_session(
     naming = Naming(config.model, recipe.calibration, Moments.of(table.meta), alarms=config.alarm_rate is not None)
     session = Session(config, table, learner, source, options, naming, survey=survey)
     session.warnings = [*warnings, *more, *remarks(config, spec, survey), *without_changes(survey)]
+    if saved is None:
+        session.warnings += counters(survey)
     session.warnings += notes(given, spec, survey, warmup, saved is not None, not stored)
     if config.fleet and "season" not in given.model_fields_set and spec.lags and not spec.seasons:
         session.warnings += overlooked(survey)
@@ -348,7 +350,6 @@ def remarks(config: TrainConfig, spec: WindowSpec, survey: Survey) -> list[str]:
         )
     if spec.time is not None and spec.lags:
         found += survey.pace.notes(survey.table.meta)
-    found += counters(survey)
     if not config.online:
         check_columns(survey)
     elif nothing := without_values([name for name in survey.empty if name not in spec.targets]):

@@ -95,7 +95,8 @@ class Ensemble(Declared, Model):
         if self.interactions is None:
             return Mixed(mean, latent, noise, means)
         both, share = self.interactions.both(x, mean, self.mixer.scale), self.interactions.share
-        less = torch.where(share.square > 0, share.square / self.mixer.square, 1.0).clamp(max=1.0)
+        rows = self.mixer.count / share.count  # it may have begun later
+        less = torch.where(share.square > 0, share.square / self.mixer.square * rows, 1.0).clamp(max=1.0)
         return Mixed(share.mean(both), less * latent, less * noise, torch.cat([both, means]))
 
     def parts(self, x: Inputs) -> dict[str, Tensor]:
@@ -193,7 +194,7 @@ class Ensemble(Declared, Model):
         if bool(((means == 0).flatten(1).all(1) & (self.mixer.first > 0)).any()):
             return
         mixers = {self.mixer: means}
-        if self.interactions is not None:
+        if self.interactions is not None and not self.interactions.idle:
             mixers[self.interactions.share] = self.mixer.mean(means).expand(2, -1, -1)
         for mixer, issued in mixers.items():
             mixer.learn(issued, y)
