@@ -19,7 +19,7 @@ LOG = """
  model              rmse      mae     mase   calibrated crps   coverage 95 %   width 95 %   seconds
  ──────────────────────────────────────────────────────────────────────────────────────────────────
  seasonal_naive   0.4487   0.2828   0.2085            0.2075          0.9529        1.907     8.346
- linear           0.2804   0.1692   0.1247            0.1224          0.9525        1.116      25.8
+ linear           0.2807   0.1692   0.1247            0.1224          0.9525        1.116      25.8
 
 forecast of the held-out day: streamgp-demo/forecast.parquet (mean absolute error 0.162)
 """
@@ -30,7 +30,7 @@ before its truth was seen.
 |model|RMSE|MAE|calibrated CRPS|coverage of the 95 % band|width of the 95 % band|
 |-|-|-|-|-|-|
 |seasonal naive (a week ago)|0.449 GW|0.283 GW|0.207 GW|0.953|1.91 GW|
-|`linear`, a text|0.280 GW|0.169 GW|0.122 GW|0.952|1.12 GW|
+|`linear`, a text|0.281 GW|0.169 GW|0.122 GW|0.952|1.12 GW|
 
 More.
 """
