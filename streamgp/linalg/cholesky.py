@@ -126,6 +126,18 @@ def solve(lower: Tensor, right: Tensor) -> Tensor:
     return out
 
 
+def inverse_root(lower: Tensor) -> Tensor:
+    """(M, M) the upper triangular R = L⁻ᵀ, of which (LLᵀ)⁻¹ = RRᵀ.
+
+    Example:
+        >>> inverse_root(torch.tensor([[2.0, 0.0], [1.0, 0.5]]))
+        tensor([[ 0.5000, -1.0000],
+                [ 0.0000,  2.0000]])
+    """
+    eye = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
+    return whiten(lower, eye).T.contiguous()
+
+
 def log_determinant(lower: Tensor) -> Tensor:
     """(..., M, M) -> (...): log |LLᵀ|."""
     return lower.diagonal(dim1=-2, dim2=-1).square().log().sum(-1)

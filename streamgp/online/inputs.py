@@ -74,7 +74,7 @@ def reporting(step: Step, left_out: str) -> Step:
 
 
 def learned(loss: float, size: int, why: str, done: str = "update") -> Step:
-    """The step of rows that were learned; where `why` says something they were not, and it is told."""
+    """The step after an update. A `why` that is not empty says why the update was undone, and the step reports it."""
     return reporting(Step(loss, size, True, done), why and f"undone: {why}")
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT
-from streamgp.linalg.cholesky import cholesky, log_determinant
+from streamgp.linalg.cholesky import cholesky, inverse_root, log_determinant
 from streamgp.objectives.finite_evidence import (
     Determinant,
     Gradients,
@@ -167,9 +167,7 @@ class HeldInverse(Estimator):
             NotPositiveDefinite: F could not be factorised.
         """
         with torch.no_grad():
-            lower = cholesky(regularised(data.gram, ridge(head.noise)), first=0.0).lower
-            eye = torch.eye(len(lower), dtype=FLOAT, device=lower.device)
-            root = torch.linalg.solve_triangular(lower, eye, upper=False).T.contiguous()
+            root = inverse_root(cholesky(regularised(data.gram, ridge(head.noise)), first=0.0).lower)
             self.held, self.trace = root @ root.T, root.square().sum()
             self.log_p = 2.0 * root.diagonal().log().sum()
 

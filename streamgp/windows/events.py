@@ -1,6 +1,6 @@
 """Events that are over: values unlike those of all other weeks, for less than a day, which say nothing of what comes.
 
-A burst pipe, a blackout, a holiday or a run of bad readings stands in the references of later rows, a day, a week and
+A burst pipe, a blackout or a run of bad readings stands in the references of later rows, a day, a week and
 two weeks on. With D rows in the short season and W in the long one (where there is one season, W = D), at row i,
 
     δ = the quantile 1 − `TAIL` of min(|y_t − y_{t−W}|, |y_t − y_{t−2W}|) over `SAMPLE` rows t of the last W (or
@@ -12,8 +12,8 @@ and values *differ* by more than `FAR` · δ. The value of a row s is an event t
   from s − W and all that are known of s − D and s + D, one at least;
 - it does not come back. It comes back if s − D, s + D or the last row of its phase in D (for rows of the last day the
   one before) is like it, and differs from one or two weeks before: so does a new habit, or a level that stays;
-- the newest values differ from their last week, or the one before, by no more. In an outage the last known value tells,
-  unless it stands alone: it differs from one and two weeks before, and so does the one before it not.
+- the newest values differ from one or from two weeks before by no more. In an outage the last known value and the one
+  before it stand for them: where both differ from both weeks, there may be a new level, and no event is looked for.
 
 A level that stays, a new habit and a weekly event are none of this, and more than a day of them makes δ large. Nothing
 is kept: the answer is a function of the rows that a window looks back on. None is looked for with gaps="reset", and

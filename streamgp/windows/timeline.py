@@ -21,7 +21,8 @@ BEFORE = np.int64(-(2**63) + 10**15)
 """A time before all that a table holds, of which the first is of 1677; a zone's offset can be taken from it."""
 
 DENSE = 40
-"""Places of the ring for each new row up to which they are all copied beside the new rows: see `Timeline.line`."""
+"""Places of the ring for each new row up to which they are all copied beside the new rows: see `Timeline.line`. On the
+line one comparison says that a batch has no event (`events`), which otherwise each of its rows would be asked."""
 
 PACE = 24
 """Newest intervals of a series whose median counts as its interval, where none is declared."""

@@ -82,7 +82,7 @@ def in_order(levels: Sequence[float]) -> tuple[float, ...]:
 
 
 def write_csv(data: pl.DataFrame, sink: Path | IO[bytes]) -> None:
-    """Write a frame as CSV, with a fraction of a second where a time has one.
+    """Write a frame as CSV, with a fraction of a second, of 6 or 9 digits, where a time has one.
 
     Example:
         >>> from datetime import datetime
@@ -92,11 +92,16 @@ def write_csv(data: pl.DataFrame, sink: Path | IO[bytes]) -> None:
         >>> write_csv(ds.to_frame(), sink)
         >>> sink.getvalue()
         b'ds\\n2024-07-01T00:00:00+02:00\\n'
+        >>> sink = BytesIO()
+        >>> write_csv(pl.Series("ds", [1]).cast(pl.Datetime("ns")).to_frame(), sink)
+        >>> sink.getvalue()
+        b'ds\\n1970-01-01T00:00:00.000000001\\n'
     """
     times = [column for column in data.iter_columns() if isinstance(column.dtype, pl.Datetime)]
-    whole = all(bool((column.dt.microsecond() == 0).all()) for column in times)
+    parts = [column.dt.nanosecond() for column in times]
+    digits = max((9 if (part % 1000 != 0).any() else 6 if (part != 0).any() else 0 for part in parts), default=0)
     zoned = any(column.dtype.time_zone for column in times)  # type: ignore[attr-defined]
-    form = f"%Y-%m-%dT%H:%M:%S{'' if whole else '%.6f'}{'%:z' if zoned else ''}"
+    form = f"%Y-%m-%dT%H:%M:%S{f'%.{digits}f' if digits else ''}{'%:z' if zoned else ''}"
     data.write_csv(sink, datetime_format=form if times else None)
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Json
-from streamgp.linalg.cholesky import cholesky
+from streamgp.linalg.cholesky import cholesky, inverse_root
 from streamgp.objectives.finite_evidence import Determinant, Statistics, regularised, ridge
 from streamgp.state import Tensors, Value, Whole
 from streamgp.training.adam import Adam, resized
@@ -71,9 +71,8 @@ class Ldb(Estimator):
             NotPositiveDefinite: F could not be factorised.
         """
         with torch.no_grad():
-            lower = cholesky(regularised(data.gram, ridge(head.noise)), first=0.0).lower
-            eye = torch.eye(len(lower), dtype=FLOAT, device=lower.device)
-            self._take(torch.linalg.solve_triangular(lower, eye, upper=False).T.contiguous(), torch.zeros_like(lower))
+            root = inverse_root(cholesky(regularised(data.gram, ridge(head.noise)), first=0.0).lower)
+            self._take(root, torch.zeros_like(root))
 
     def determinant(self, phi: Tensor, kappa: Tensor, total: int) -> Determinant:
         """⟨P, (N/|b|) Σ_b F_i⟩ − log|P| − d and its parts, then a step on T with the same rows."""

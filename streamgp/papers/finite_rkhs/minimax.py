@@ -31,7 +31,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
-from streamgp.linalg.cholesky import cholesky, log_determinant
+from streamgp.linalg.cholesky import cholesky, inverse_root, log_determinant
 from streamgp.objectives.finite_evidence import Determinant, Statistics, factorised, regularised, ridge
 from streamgp.state import Tensors, Value, Whole
 from streamgp.training.adam import Adam, resized
@@ -150,8 +150,7 @@ class Minimax(Estimator):
             if not len(self.root):
                 self.penalty = self.first or (SHARE * len(eye) if self.whitened else RAW)
             if self.whitened:
-                lower = cholesky(full, first=0.0).lower
-                root = torch.linalg.solve_triangular(lower, eye, upper=False).T.contiguous()
+                root = inverse_root(cholesky(full, first=0.0).lower)
                 self._take(root, eye.clone(), project_ball(eye * -(len(eye) ** 0.5 / self.penalty)))
             else:
                 self._take(eye * data.rows**-0.5, full / data.rows, torch.zeros_like(eye))
