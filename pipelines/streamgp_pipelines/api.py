@@ -87,7 +87,11 @@ def fit_stream(
 
     Raises:
         StreamgpError: as `train`.
+        UsageError: rows in the place of the directory.
     """
+    if not isinstance(table, str | Path):
+        hint = "Forecaster(target=...).fit(frame) learns rows in memory; `streamgp ingest` makes a table"
+        raise UsageError(f"fit_stream takes the directory of a table, not a {type(table).__name__}", hint=hint)
     config = TrainConfig.read({"table": table, "target": target or None, "online": True, **options})
     summary = train(config, tracker, progress, cluster=cluster, sharing=sharing)
     found: Any = summary.get("warnings", [])

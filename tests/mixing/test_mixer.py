@@ -11,7 +11,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from streamgp.base import FLOAT, Shape
-from streamgp.mixing.mixer import FAR, NEAR, POOL, RIDGE, SCALE_ROWS, WORST, YOUNG, Mixer
+from streamgp.mixing.mixer import (
+    ASTRAY,
+    BETTER,
+    FAR,
+    GROWN,
+    LATELY,
+    NEAR,
+    POOL,
+    RIDGE,
+    SCALE_ROWS,
+    WORST,
+    YOUNG,
+    YOUNG_ASTRAY,
+    Mixer,
+)
 from streamgp.mixing.simplex import minimise
 from streamgp.testing.stateful import check_stateful, same_bits
 from tests.properties import examples
@@ -70,6 +84,7 @@ class Oracle:
         self.s = np.zeros((shape.columns, experts, experts))
         self.scale, self.count = np.zeros(shape.columns), np.zeros(shape.columns)
         self.square, self.apart = np.zeros(shape.columns), np.zeros(shape.columns)
+        self.lately, self.astray = np.zeros_like(self.s), 0
         self.w = np.tile(first, (shape.columns, 1))
 
     def learn(self, means: np.ndarray, y: np.ndarray) -> None:
@@ -95,25 +110,48 @@ class Oracle:
             for n, u in zip(rows, mixed / self.scale[t], strict=True):
                 e = np.clip((y[n, t] - means[:, n, t]) / self.scale[t], -FAR, FAR)
                 self.s[t] += np.outer(e, e) * (1 / min(max(u, NEAR), FAR))
+                right = max(np.abs(e).min(), NEAR)
+                self.lately[t] *= np.exp(-1 / LATELY)
+                self.lately[t] += (1 - np.exp(-1 / LATELY)) * np.outer(e, e) / right**2
+            self.rows[t] += len(rows)
+        self.begin_anew()
         h = self.shape.horizon
+        mean = self.s / np.maximum(self.rows, 1)[:, None, None]
         for t in range(self.shape.columns):
-            first = t // h * h
-            pooled = sum(POOL ** abs(t - other) * self.s[other] for other in range(first, first + h))
+            pooled = self.pooled(mean, t)
             size = np.diag(pooled)
             if size.max() <= 0:
                 continue
             some = np.flatnonzero(size <= WORST**2 * size.min())
             self.w[t] = 0
-            self.rows[t] += len(known[t])
             ridge = RIDGE + YOUNG * h / self.rows[t]
             a = (pooled / size.min() + ridge * np.eye(k))[np.ix_(some, some)]
             self.w[t, some] = quadratic_program(a, ridge * self.first[some])
 
+    def pooled(self, moments: np.ndarray, t: int) -> np.ndarray:
+        h = self.shape.horizon
+        near = range(t // h * h, t // h * h + h)
+        return sum(POOL ** abs(t - i) * moments[i] for i in near) / sum(POOL ** abs(t - i) for i in near)
 
-def test_it_is_the_oracle() -> None:
+    def begin_anew(self) -> None:
+        astray = np.zeros(len(self.w))
+        for t, w in enumerate(self.w):
+            r = self.pooled(self.lately, t)
+            limit = YOUNG_ASTRAY + (ASTRAY - YOUNG_ASTRAY) * min(self.rows[t] / GROWN, 1)
+            if w @ r @ w > limit**2 and w @ r @ w > BETTER**2 * np.diag(r).min():
+                astray[t] = 1
+        anew = [t for t in range(len(self.w)) if self.pooled(astray, t) > 0.5]
+        self.s[anew], self.rows[anew] = LATELY * self.lately[anew], LATELY
+        self.astray += len(anew)
+
+
+@pytest.mark.parametrize("regimes", [1, 2])
+def test_it_is_the_oracle(regimes: int) -> None:
     means, y = toy(240, 0)
     y[7, 2], y[30:60] = torch.nan, torch.nan
     y[100, 4] *= 1e9  # a glitch
+    if regimes == 2:  # two experts are far off from here on
+        means[:2, 150:] += 12 * y.abs().nanmedian(0).values
     first = torch.tensor([0.5, 0.3, 0.2], dtype=FLOAT)
     mixer, oracle = Mixer(3, SHAPE, 150.0, first), Oracle(3, SHAPE, 150.0, first.numpy())
     for start in range(0, 240, 40):
@@ -125,6 +163,8 @@ def test_it_is_the_oracle() -> None:
         np.testing.assert_allclose(mixer.moments.numpy(), oracle.s, rtol=2e-2, atol=1e-2)
         oracle.w = mixer.weights.numpy().copy()  # so that the two do not drift apart by a solver's tolerance
         oracle.s, oracle.scale = mixer.moments.numpy().copy(), mixer.scale.numpy().copy()
+        oracle.lately = mixer.lately.numpy().copy()
+    assert (oracle.astray > 0) == (regimes == 2)
     np.testing.assert_allclose(mixer.square.numpy(), oracle.square, rtol=1e-2)
     np.testing.assert_allclose(mixer.apart.numpy(), oracle.apart, rtol=1e-2)
 
@@ -175,6 +215,23 @@ def test_weights_follow_a_change_and_forget_a_glitch() -> None:
         if start == 950:
             assert mixer.weights[0, 0] > 0.85
     assert mixer.weights[0, 1] > 0.85
+
+
+@pytest.mark.parametrize("chunk", [1, 24])
+def test_a_new_regime_has_the_weights_within_some_dozen_rows_and_the_old_one_again_when_it_ends(chunk: int) -> None:
+    """One expert is right for six weeks, then for one only another, and then the first again."""
+    generator = torch.Generator().manual_seed(1)
+    y = torch.randn(1400, SHAPE.columns, generator=generator, dtype=FLOAT)
+    size = torch.full((3, 1400, 1), 20.0, dtype=FLOAT)
+    size[0, :1000], size[1, 1000:1168], size[0, 1168:] = 1.0, 1.0, 1.0
+    means = y + size * torch.randn(3, 1400, SHAPE.columns, generator=generator, dtype=FLOAT)
+    mixer = Mixer(3, SHAPE, 504.0)
+    for start in range(0, 1400, chunk):
+        rows = slice(start, start + chunk)
+        mixer.learn(means[:, rows], y[rows])
+        if start + chunk in (984, 1056, 1248):  # from the last before the change, and 56 and 80 rows after one
+            right = 1 if start + chunk == 1056 else 0
+            assert float(mixer.weights[:, right].min()) > 0.7, start
 
 
 @pytest.mark.parametrize("unit", [1e-30, 1.0, 1e30])

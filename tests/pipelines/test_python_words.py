@@ -197,6 +197,7 @@ BAD: dict[str, Callable[[Path], Any]] = {
     "no checkpoint": lambda folder: streamgp.load(folder / "x"),
     "no table": lambda folder: streamgp.fit_stream(folder / "x"),
     "fit_stream": lambda folder: streamgp.fit_stream(folder, horizon=0),
+    "rows for a table": lambda _: streamgp.fit_stream(FRAME, "y"),
     "compare": lambda folder: streamgp.compare(FRAME, "y", "nothing", directory=folder / "c"),
     "no models": lambda folder: streamgp.compare(FRAME, "y", "a b", directory=folder / "c"),
     "empty": lambda folder: streamgp.compare(FRAME[:0], "y", "linear", directory=folder / "c"),
