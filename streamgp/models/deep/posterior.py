@@ -39,7 +39,7 @@ GAIN = 0.005
 """NLPD a value, in nats, that a training on a stream lowers on the validation rows where it was worth it."""
 HOPE = 2
 """Epochs without a better score after which a training on a stream ends."""
-COUNTS = ("seen", "trained_at", "wait", "growth")
+COUNTS = ("seen", "trained_at", "tried_at", "wait", "growth")
 
 
 class DeepPosterior(Declared, Posterior, Trainable):
@@ -81,9 +81,10 @@ class DeepPosterior(Declared, Posterior, Trainable):
         self.fit: Fit | None = None
         self.initial: Initial | None = None
         self.seen = 0  # rows
-        self.trained_at = 0  # rows seen at the last training
+        self.trained_at = 0  # rows seen at the last training, but for those of a stale model that gained nothing
+        self.tried_at = 0  # rows seen at the last training
         self.wait = PATIENCE  # rows from there until the model may be stale
-        self.growth = 2  # times the rows of the last training at which the next one is due
+        self.growth = 2  # times `trained_at` at which the next one is due
         self.last = 0.0  # loss
 
     @abstractmethod
@@ -134,7 +135,7 @@ class DeepPosterior(Declared, Posterior, Trainable):
     @property
     def overdue(self) -> bool:
         grown = self.seen >= self.growth * self.trained_at
-        return grown or (self.staleness.stale and self.seen - self.trained_at >= self.wait)
+        return grown or (self.staleness.stale and self.seen - self.tried_at >= self.wait)
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
         self.fit = None
@@ -149,7 +150,8 @@ class DeepPosterior(Declared, Posterior, Trainable):
         """A training in few epochs; to its end where it ends on simulations, which validation rows say nothing of."""
         stale, before = self.staleness.stale, self.trained_at
         whole = self.config.unrolled(self.shape)
-        self.wait = 2 * self.wait if self.seen < self.growth * before else PATIENCE
+        grown = self.seen >= self.growth * before
+        self.wait = PATIENCE if grown else 2 * self.wait
         epochs = self.stream_epochs(len(rows.y))
         for done in range(epochs):
             self.epoch(rows, units, not done, generator, epochs - done, goes_on=before > 0 and not whole)
@@ -158,7 +160,12 @@ class DeepPosterior(Declared, Posterior, Trainable):
             if fit.early.since >= HOPE and not whole:
                 break
         if before and not whole:
-            self.growth = 2 if fit.gain >= GAIN else 2 * self.growth
+            if fit.gain >= GAIN:
+                self.growth = 2
+            elif grown:
+                self.growth *= 2
+            else:
+                self.trained_at = before
         self.last, self.fit = fit.loss, None
         self.staleness.calm()
         return ("stale, " if stale else "") + f"{done + 1} epochs of {len(rows.y)} rows"
@@ -190,7 +197,7 @@ class DeepPosterior(Declared, Posterior, Trainable):
             if goes_on:
                 self.fit.begin(z, y, held, self.factor)
             self.start(z[~held], y[~held], units, generator)
-            self.seen = self.trained_at = max(self.seen, len(rows.y))
+            self.seen = self.trained_at = self.tried_at = max(self.seen, len(rows.y))
         if self.fit is None or self.fit.finished:
             return False
         self.fit.epoch(z, y, held, self.factor, generator, left)
