@@ -18,11 +18,13 @@ from streamgp.models.deep.alternating import Alternating
 from streamgp.models.deep.gp import GpPosterior
 from streamgp.models.deep.posterior import FOLLOW
 from streamgp.models.deep.squared_error import SquaredError
+from streamgp.models.deep.staleness import Staleness
 from streamgp.online.model import StreamModel
 from streamgp.online.posterior import Units, no_rows
 from streamgp.online.variance import OUTLIER
 from streamgp.testing.stateful import reborn, same_bits
 from streamgp.training.early_stopping import validation_rows, weights
+from streamgp.training.fit import Fit
 from tests.models.deep_toys import PAIR, SYSTEM, build, chunk, deep, fitted, gp_of, residuals, series, windows
 
 ONE = torch.ones(1, dtype=FLOAT)
@@ -336,6 +338,20 @@ def test_trainings_come_when_rows_have_doubled_and_more_seldom_where_they_gain_n
         assert at[:3] == [70, 140, 280]
     else:
         assert len(at) <= 4 and at[-1] >= 4 * at[-2]
+
+
+def test_a_stale_model_that_gains_nothing_does_not_put_off_the_training_of_doubled_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is served is still that of 100 rows: 200 rows are twice as many, whatever was tried in between."""
+    x, y = windows(SYSTEM, series(520))
+    model = build("narx", rebuild=0, target="level", epochs=2, online={"window": 300})
+    fitted(model, *chunk(x, y, 0, 100), epochs=1)
+    monkeypatch.setattr(Fit, "gain", 0.0)
+    monkeypatch.setattr(Staleness, "stale", property(lambda _: model.seen < 180))
+    done = {start + 10: model.update(*chunk(x, y, start, start + 10)).done for start in range(100, 500, 10)}
+    trained = {rows: "stale" in what for rows, what in done.items() if "epochs of" in what}
+    assert trained == {170: True, 240: False}  # at least 64 rows apart; the next one waits for four times as many
 
 
 def test_a_refit_trains_on_the_kept_windows_in_their_order() -> None:
