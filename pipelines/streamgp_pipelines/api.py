@@ -155,8 +155,9 @@ def compare(
         if named := [name for name, value in columns.items() if value is not None]:
             raise UsageError(f"{named[0]}= is of a data frame: the table has its own", hint="leave it out")
         return _told(compare_models(CompareConfig.read({"table": table, **given}), tracker, progress, cluster=cluster))
-    directory = CompareConfig.read({"table": "memory", **given}).directory
-    hints = stored(table, directory / "table", columns, partial(set_aside, directory))
+    asked = CompareConfig.read({"table": "memory", **given})
+    directory = asked.directory
+    hints = stored(table, directory / "table", columns, partial(set_aside, directory), asked.target)
     config = CompareConfig.read({"table": directory / "table", **given})
     made = compare_models(config, tracker, progress, cluster=cluster)
     return _told(replace(made, warnings={"the data frame": hints, **made.warnings}) if hints else made)

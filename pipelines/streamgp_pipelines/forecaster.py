@@ -322,6 +322,7 @@ class Forecaster(Shown):
         """
         fresh = self._anew()
         given, kind = as_arrow(df)
+        fresh.kind = kind
         reader = fresh.first(given)
         h = self._horizon if h is None else h
         plan = RollingPlan(h, n_windows, h if step_size is None else step_size)
