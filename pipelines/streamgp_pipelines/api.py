@@ -19,6 +19,7 @@ from streamgp_pipelines.config import CompareConfig, TrainConfig
 from streamgp_pipelines.learning.checkpointing import set_aside
 from streamgp_pipelines.memory import Frame, stored
 from streamgp_pipelines.options import CompareOptions, TrainOptions
+from streamgp_pipelines.showing import Overview
 from streamgp_pipelines.training.train import Cluster, Sharing, train
 from streamgp_pipelines.wording import checked, in_python, warn
 
@@ -97,7 +98,7 @@ def fit_stream(
     found: Any = summary.get("warnings", [])
     texts = [in_python(text, "fit_stream") for text in found]
     warn(texts)
-    return summary | {"warnings": list(texts)}
+    return Overview(summary | {"warnings": list(texts)})
 
 
 @checked
