@@ -149,14 +149,16 @@ def test_a_workbook_of_hours(tmp_path: Path) -> None:
 
 def test_a_cell_that_is_no_number_goes_to_the_quarantine_alone(tmp_path: Path) -> None:
     lines = [[f"2024-01-0{d}", *map(str, range(24))] for d in range(1, 5)]
-    lines[1][3], lines[1][7], lines[2][9] = "n/e", "-", ""
+    lines[1][3], lines[1][7], lines[1][8], lines[2][9] = "n/e", "-", "", ""
     path = write(
         tmp_path / "a.csv", "\n".join(map(",".join, [["Date", *NUMBERED[0]], *lines])) + "\nonly,three,cells\n"
     )
     assert take(tmp_path / "t", path)["quarantined"] == {"unparsable": 2, "ragged": 1}
-    assert rows(tmp_path / "t").height == 4 * 24 - 3  # an empty cell is no row
+    assert rows(tmp_path / "t").height == 4 * 24 - 4  # an empty cell is no row
     aside = quarantine(tmp_path / "t").select("line", "column", "detail").rows()
-    assert aside[0] == (3, "H3", "'n/e' is not a number") and aside[1] == (3, "H7", "it is empty, or no number")
+    assert aside[0] == (3, "H3", "'n/e' is not a number") and aside[1] == (3, "H7", "'-' is not a number")
+    take(tmp_path / "u", path, null=["-"])
+    assert quarantine(tmp_path / "u")["column"].to_list() == ["H3", ""]
 
 
 def test_columns_that_are_asked_for_stay_columns(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ back there is a 25th column, or a second one of an hour, as in 3B; of the other 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, UsageError
-from streamgp_data.instants import MISSING
+from streamgp_data.reading.careful import split_line
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, fault, with_bookkeeping
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.melted import VALUE
@@ -103,6 +104,7 @@ class DayRows(Wrapped):
         inner: the source of days.
         periods: its columns of periods, numbers or empty.
         date: its column of days.
+        nulls: what stands for an empty cell.
         zone: of the clock; None where it is not known.
         counted: whether periods are counted also on the days of a change; None: where there is a column for a 25th
             hour, or a day before the last has no 24th.
@@ -112,7 +114,16 @@ class DayRows(Wrapped):
         DataError: a day has the second of two hours, and no zone is given.
     """
 
-    def __init__(self, inner: FileSource, periods: Periods, date: str, zone: str | None, counted: bool | None) -> None:
+    def __init__(
+        self,
+        inner: FileSource,
+        periods: Periods,
+        date: str,
+        nulls: Sequence[str],
+        zone: str | None,
+        counted: bool | None,
+    ) -> None:
+        self._nulls = nulls
         self.inner, self.uri, self.periods, sample = inner, inner.uri, periods, inner.sample
         self._kept = [name for name in inner.names if name not in periods.names]
         for name in (periods.clock, VALUE):
@@ -122,7 +133,7 @@ class DayRows(Wrapped):
         self.names = [*self._kept, periods.clock, VALUE]
         said = [pl.Series(pl.from_arrow(sample.column(name))).cast(pl.String) for name in periods.names]
         cells = [
-            cell.set(cell.str.strip_chars().is_in(list(MISSING)), None).to_arrow().cast(pa.string()) for cell in said
+            cell.set(cell.str.strip_chars().is_in(list(nulls)), None).to_arrow().cast(pa.string()) for cell in said
         ]
         valid = _valid(cells)
         short = bool((valid[:-1, :-1].all(1) & ~valid[:-1, -1]).any())
@@ -162,20 +173,35 @@ class DayRows(Wrapped):
     def _batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         wide, faults = self.periods.names, rows.column(FAULT).to_pylist()
         cells = [rows.column(name).cast(pa.float64()) for name in wide]
-        valid = _valid(cells)
-        kept, column = valid.copy(), [None if wrong is None else wrong.split("|")[1] for wrong in faults]
+        kept, said = _valid(cells), dict[tuple[int, int], str]()
         for row in rows.column(FAULT).is_valid().to_numpy(zero_copy_only=False).nonzero()[0].tolist():
-            kept[row] = column[row] in wide
-            kept[row, 0] = True  # a row that cannot be read at all is one
+            wrong = str(faults[row])
+            if wrong.split("|")[1] not in wide:  # a row that cannot be read at all is one
+                kept[row], said[row, 0] = False, wrong
+            else:
+                text = self._texts(str(rows.column(TEXT)[row]))
+                said |= {(row, at): self._wrong(wrong, wide[at], text) for at in (~kept[row]).nonzero()[0].tolist()}
+        said = {place: wrong for place, wrong in said.items() if wrong}
+        for place in said:
+            kept[place] = True
         found = self._long({name: rows.column(name) for name in (*self._kept, LINE, TEXT)}, cells, kept)
-        said: list[str | None] = []
-        for row, at in np.argwhere(kept).tolist():
-            wrong = faults[row]
-            if column[row] in wide and column[row] != wide[at]:
-                wrong = None if valid[row, at] else fault("unparsable", wide[at], "it is empty, or no number")
-            said.append(wrong)
-        found[FAULT] = pa.array(said, pa.string())
+        found[FAULT] = pa.array([said.get((row, at)) for row, at in np.argwhere(kept).tolist()], pa.string())
         return pa.RecordBatch.from_arrays([found[name] for name in self.schema.names], names=self.schema.names)
+
+    def _texts(self, text: str) -> dict[str, str]:
+        """The cells of a line of text by their columns; none where it is no line of cells."""
+        dialect = getattr(self.inner, "dialect", None)
+        cells = None if dialect is None else split_line(text.encode(), dialect.separator)
+        return dict(zip(self.inner.names, cells or (), strict=False))
+
+    def _wrong(self, wrong: str, name: str, texts: dict[str, str]) -> str:
+        """What is wrong with a cell without a number, in a row of which `wrong` is wrong; "" where it is empty."""
+        if wrong.split("|")[1] == name:
+            return wrong
+        cell = texts.get(name)
+        if cell is not None and cell.strip() in self._nulls:
+            return ""
+        return fault("unparsable", name, "it is empty, or no number" if cell is None else f"{cell!r} is not a number")
 
     def _long(
         self, columns: dict[str, pa.Array[Any]], cells: list[pa.Array[Any]], kept: Any

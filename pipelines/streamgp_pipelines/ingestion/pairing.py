@@ -13,6 +13,7 @@ from streamgp.errors import StreamgpError
 from streamgp.windows.zones import canonical
 from streamgp_data.instants import PERIOD, compact_form, periods_of
 from streamgp_data.intervals import nanoseconds, written
+from streamgp_data.reading.cells import NULLS
 from streamgp_data.reading.day_rows import DayRows, periods_in
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.paired import USUAL, Paired, ends, joined, pair_in
@@ -47,7 +48,8 @@ def by_periods(source: FileSource, config: IngestConfig, table: Table | None) ->
         return source, config
     zone = config.timezone or (None if meta is None else meta.clock_of)
     counted = None if meta is None else periods_of(meta.time_format) is not None
-    made = DayRows(source, periods, days[0], None if zone is None else canonical(zone), counted)
+    nulls = (*NULLS, *config.null)
+    made = DayRows(source, periods, days[0], nulls, None if zone is None else canonical(zone), counted)
     changes: dict[str, Any] = {"time": f"{days[0]},{periods.clock}"}
     form = config.time_format
     if meta is None:
