@@ -147,6 +147,22 @@ def test_a_workbook_of_hours(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_workbook_with_times_for_titles(ends: bool, tmp_path: Path) -> None:
+    with xlsxwriter.Workbook(tmp_path / "a.xlsx") as book:
+        sheet, day = book.add_worksheet(), book.add_format({"num_format": "dd.mm.yyyy"})
+        clock = book.add_format({"num_format": "hh:mm"})
+        sheet.write(2, 0, "Datum")
+        for at in range(96):
+            sheet.write(2, at + 1, (at + ends) / 96, clock)  # a part of a day; 1 is 24:00
+        for row in range(3):
+            sheet.write_datetime(3 + row, 0, datetime(2024, 1, 1 + row), day)
+            sheet.write_row(3 + row, 1, range(96 * row, 96 * row + 96))
+    take(tmp_path / "t", tmp_path / "a.xlsx")
+    found = rows(tmp_path / "t").select("Datum,period", "y").rows()
+    assert found == [(datetime(2024, 1, 1) + timedelta(minutes=15 * k), float(k)) for k in range(288)]
+
+
 def test_a_cell_that_is_no_number_goes_to_the_quarantine_alone(tmp_path: Path) -> None:
     lines = [[f"2024-01-0{d}", *map(str, range(24))] for d in range(1, 5)]
     lines[1][3], lines[1][7], lines[1][8], lines[2][9] = "n/e", "-", "", ""
