@@ -249,7 +249,8 @@ def check_unrolled(targets: Sequence[str], names: list[str], kind: Kind) -> None
     kept = [name for name in names if name not in periods.names] or ["Date"]
     made = f"df.unpivot(index={kept}, variable_name={periods.clock!r}, value_name='y').drop_nulls('y')"
     if kind == "pandas":
-        made = f"df.melt({kept}, var_name={periods.clock!r}, value_name='y').dropna(subset='y')"
+        rest = f"df.columns.difference({kept}, sort=False)"
+        made = f"df.reset_index().melt({kept}, {rest}, {periods.clock!r}, 'y').dropna(subset='y')"
     raise UsageError(
         f"the columns {periods.span} are the {periods.clock}s of a day, and a row is to be one of them",
         hint=f"make rows of them: df = {made}; then Forecaster('y', time='{kept[0]},{periods.clock}').fit(df)",

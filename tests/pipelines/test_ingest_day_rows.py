@@ -193,10 +193,11 @@ def test_columns_that_are_asked_for_stay_columns(tmp_path: Path) -> None:
     assert rows(tmp_path / "u").height == 24
 
 
-@pytest.mark.parametrize("kind", ["polars", "pandas"])
+@pytest.mark.parametrize("kind", ["polars", "pandas", "pandas with an index"])
 def test_a_frame_is_told_how_to_make_rows(kind: str, tmp_path: Path) -> None:
     wide: Any = pl.read_csv(text(NUMBERED[0], counted(date(2024, 1, 1), 24, days=20)).encode())
-    df = wide.to_pandas() if kind == "pandas" else wide
+    df = wide if kind == "polars" else wide.to_pandas()
+    df = df.set_index("Date") if "index" in kind else df
     for ask in (lambda: Forecaster(target="value").fit(df), lambda: compare(df, "y", directory=tmp_path / "c")):
         with pytest.raises(UsageError, match="are the hours of a day") as refused:
             ask()
