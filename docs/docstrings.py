@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import griffe
 
+sys.path.insert(0, str(Path(__file__).parent))
+from site_pages import REFERENCE
+
+_PAGES = tuple(f"{name}." for name in sum(REFERENCE.values(), ()))
+
 
 class Reader(griffe.Extension):
-    """Reads `Example:` as the heading of doctests, and the description of a pydantic field as its docstring."""
+    """Reads `Example:` as the heading of doctests, and the description of a pydantic field as its docstring. Bases of
+    ours that no page of the reference has, such as mixins, are left out."""
+
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Leave out such bases."""
+        paths = [getattr(base, "canonical_path", str(base)) for base in cls.bases]
+        kept = [not path.startswith("streamgp") or path.startswith(_PAGES) for path in paths]
+        cls.bases = [base for base, keep in zip(cls.bases, kept, strict=True) if keep]
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rename the heading; griffe would take `Example:` for a note in prose."""

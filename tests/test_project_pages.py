@@ -127,6 +127,14 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert doctest.DocTestRunner(optionflags=flags).run(test).failed == 0
 
 
+BASES = {  # a mixin is no base that a reader can look up
+    "streamgp_pipelines.forecaster.Forecaster": [],
+    "streamgp_pipelines.estimators.StreamRegressor": ["RegressorMixin", "BaseEstimator"],
+    "streamgp.errors.SchemaError": ["DataError"],
+    "streamgp.kernels.matern.Matern": ["Stationary"],
+}
+
+
 def test_the_reference_reads_without_a_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,4 +165,6 @@ def test_the_reference_reads_without_a_warning(
     for module in shown:
         parse(loader.modules_collection[module])
     assert len(read) > 1_000
+    bases = {name: list(map(str, loader.modules_collection[name].bases)) for name in BASES}
+    assert bases == BASES
     assert not [record.getMessage() for record in caplog.records]

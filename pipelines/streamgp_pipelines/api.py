@@ -19,6 +19,7 @@ from streamgp_pipelines.config import CompareConfig, TrainConfig
 from streamgp_pipelines.learning.checkpointing import set_aside
 from streamgp_pipelines.memory import Frame, stored
 from streamgp_pipelines.options import CompareOptions, TrainOptions
+from streamgp_pipelines.showing import Overview
 from streamgp_pipelines.training.train import Cluster, Sharing, train
 from streamgp_pipelines.wording import checked, in_python, warn
 
@@ -97,7 +98,7 @@ def fit_stream(
     found: Any = summary.get("warnings", [])
     texts = [in_python(text, "fit_stream") for text in found]
     warn(texts)
-    return summary | {"warnings": list(texts)}
+    return Overview(summary | {"warnings": list(texts)})
 
 
 @checked
@@ -155,8 +156,9 @@ def compare(
         if named := [name for name, value in columns.items() if value is not None]:
             raise UsageError(f"{named[0]}= is of a data frame: the table has its own", hint="leave it out")
         return _told(compare_models(CompareConfig.read({"table": table, **given}), tracker, progress, cluster=cluster))
-    directory = CompareConfig.read({"table": "memory", **given}).directory
-    hints = stored(table, directory / "table", columns, partial(set_aside, directory))
+    asked = CompareConfig.read({"table": "memory", **given})
+    directory = asked.directory
+    hints = stored(table, directory / "table", columns, partial(set_aside, directory), asked.target)
     config = CompareConfig.read({"table": directory / "table", **given})
     made = compare_models(config, tracker, progress, cluster=cluster)
     return _told(replace(made, warnings={"the data frame": hints, **made.warnings}) if hints else made)

@@ -22,7 +22,7 @@ from streamgp_pipelines.memory import Frame, as_arrow, back
 from streamgp_pipelines.numbers import several
 from streamgp_pipelines.options import OptionValue
 from streamgp_pipelines.ordering import places
-from streamgp_pipelines.showing import Shown
+from streamgp_pipelines.showing import Overview, Shown
 from streamgp_pipelines.wording import checked, in_python
 
 if TYPE_CHECKING:
@@ -322,6 +322,7 @@ class Forecaster(Shown):
         """
         fresh = self._anew()
         given, kind = as_arrow(df)
+        fresh.kind = kind
         reader = fresh.first(given)
         h = self._horizon if h is None else h
         plan = RollingPlan(h, n_windows, h if step_size is None else step_size)
@@ -556,10 +557,11 @@ class Forecaster(Shown):
 
         `late` counts rows that were left out because they came late, `late_used` those that late="use" took.
         `calibrated_crps`, `pinball`, `coverage` and `width` are of the distribution that `forecast` issues; `crps`,
-        `nlpd` and what is named `raw_` are of the model's own, before calibration.
+        `nlpd` and what is named `raw_` are of the model's own, before calibration. Printed, long parts such as `steps`
+        are only counted.
         """
         ahead, _ = self._stream.ready().preview(self._stream.behind())
-        return ahead.summary()
+        return Overview(ahead.summary())
 
     @property
     @checked

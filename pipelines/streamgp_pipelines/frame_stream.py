@@ -32,7 +32,7 @@ from streamgp_pipelines.learning.predictions import alarms_of
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import open_session
 from streamgp_pipelines.learning.tail import Tail
-from streamgp_pipelines.memory import Frame, FrameReader, Kind, as_arrow, as_polars, kind_of
+from streamgp_pipelines.memory import Frame, FrameReader, Kind, as_arrow, as_polars, check_unrolled, kind_of
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.ordering import Arrivals, in_order
 from streamgp_pipelines.training.summary import add_point
@@ -198,6 +198,7 @@ class FrameStream:
     def first(self, rows: pa.Table) -> FrameReader:
         """Reads the first frame, which must have the targets."""
         assert self._config is not None
+        check_unrolled(self._config.target, rows.column_names, self.kind)
         targets_in(self._config.target, rows.schema)
         return FrameReader(rows, **self._columns)
 

@@ -9,6 +9,7 @@ from typing import Any
 from streamgp_data.intervals import written
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.frame_stream import FrameStream
+from streamgp_pipelines.numbers import number
 
 _ELSEWHERE = dict.fromkeys(
     ("partial_fit", "train", "learn_many", "observe", "append"),
@@ -80,6 +81,50 @@ class Shown:
         return f"{found}, in the warm-up" if warming else found
 
 
+class Overview(dict[str, Any]):
+    """A dict that prints its numbers, and of long parts how many entries they have; pickled it is a plain one.
+
+    Example:
+        >>> import pickle
+        >>> found = Overview({"scored": 2400, "rmse": 0.123456, "coverage": {"80": 0.8125}})
+        >>> found["steps"] = [{"step": 1, "mae": 2}]
+        >>> found
+        scored    2,400
+        rmse      0.1235
+        coverage  80: 0.8125
+        steps     1 entry of step, mae
+        >>> found["steps"][0]["mae"], type(pickle.loads(pickle.dumps(found)))
+        (2, <class 'dict'>)
+    """
+
+    def __repr__(self) -> str:
+        width = max(map(len, self), default=0) + 2
+        return "\n".join(f"{name:{width}}{_short(value)}" for name, value in self.items()) or "{}"
+
+    def _repr_html_(self) -> str:
+        return _table({name: _short(value) for name, value in self.items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+def _short(value: Any) -> str:
+    """A value in a line: a number, a text, some of these by name, or how many entries there are of what."""
+    if isinstance(value, bool) or not isinstance(value, int | float | dict | list):
+        return "-" if value is None else str(value)
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else number(value)
+    parts = list(value.values()) if isinstance(value, dict) else value
+    if isinstance(value, dict) and len(parts) <= _FEW and not any(isinstance(part, dict | list) for part in parts):
+        return ", ".join(f"{name}: {_short(part)}" for name, part in value.items()) or "none"
+    of = value if isinstance(value, dict) else parts[0] if parts and isinstance(parts[0], dict) else ()
+    names = f" of {', '.join(list(of)[:_FEW])}{', ...' if len(of) > _FEW else ''}" if of else ""
+    return f"{len(parts)} entr{'y' if len(parts) == 1 else 'ies'}{names}"
+
+
+_FEW = 8
+
+
 def as_html(given: Mapping[str, str], now: str) -> str:
     """Both as a table for a notebook.
 
@@ -88,7 +133,11 @@ def as_html(given: Mapping[str, str], now: str) -> str:
         '<table><tr><td>target</td><td>&#x27;a&lt;b&#x27;</td></tr><tr><td>rows</td><td>no rows yet</td></tr></table>'
     """
     lines = {name: text.removeprefix(f"{name}=") for name, text in given.items()} | {"rows": now}
-    cells = "".join(f"<tr><td>{name}</td><td>{escape(text)}</td></tr>" for name, text in lines.items())
+    return _table(lines)
+
+
+def _table(lines: Mapping[str, str]) -> str:
+    cells = "".join(f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in lines.items())
     return f"<table>{cells}</table>"
 
 

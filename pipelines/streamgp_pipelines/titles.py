@@ -19,6 +19,17 @@ def title(model: str, targets: Sequence[str], horizon: int) -> str:
     return f"{model} {_joined(targets)} h{horizon}"
 
 
+def axis_label(column: str, unit: str) -> str:
+    """What an axis of values is called.
+
+    Example:
+        >>> axis_label("load", "MW"), axis_label("load_mw", ""), axis_label("load [MW]", "MW"), axis_label("T (K)", "K")
+        ('load, MW', 'load_mw', 'load [MW]', 'T (K)')
+    """
+    own = not unit or f"[{unit}]" in column or f"({unit})" in column
+    return column if own else f"{column}, {unit}" if column else unit
+
+
 def task_name(table: str, targets: Sequence[str], horizon: int) -> str:
     """Table, target and horizon, in signs that need no quotes in a URI or a shell.
 

@@ -134,25 +134,34 @@ class Natural(nn.Module):
         self.precision.mul_(kept)[:, :m, :m].add_(outer, alpha=rate)
         self.moment.mul_(kept)[:m].add_(moment, alpha=rate)
 
+    @property
+    def used(self) -> int:
+        """The leading functions, one at least, that rows say something of; the others are as in the prior."""
+        said = (self.precision.diagonal(dim1=1, dim2=2) != 0).any(0) | (self.moment != 0).any(1)
+        return max(int((said * torch.arange(1, len(said) + 1, device=said.device)).max()), 1)
+
     @torch.no_grad()
     def belief(self, factor: Tensor | None = None) -> Belief:
-        """q: S = (I + factor · Λ)⁻¹, m = S b factor; O(P M³).
+        """q: S = (I + factor · Λ)⁻¹, m = S b factor; O(P m³) where rows say something of the leading m functions.
 
         Raises:
             NotPositiveDefinite: Λ is not finite.
         """
         root = self.root(factor)
-        moment = self.moment if factor is None else factor * self.moment
+        m = root.shape[-1]
+        moment = self.moment[:m] if factor is None else factor * self.moment[:m]
+        mean, excess = torch.zeros_like(self.moment), torch.zeros_like(self.precision)
         if len(root) == 1:
-            mean = torch.cholesky_solve(moment, root[0])
+            mean[:m] = torch.cholesky_solve(moment, root[0])
         else:
-            mean = torch.cholesky_solve(moment.T[..., None], root)[..., 0].T
-        excess = torch.cholesky_inverse(root)
-        excess.diagonal(dim1=1, dim2=2).sub_(1.0)
-        return Belief(mean.contiguous(), excess, -log_determinant(root))
+            mean[:m] = torch.cholesky_solve(moment.T[..., None], root)[..., 0].T
+        excess[:, :m, :m] = torch.cholesky_inverse(root)
+        excess[:, :m, :m].diagonal(dim1=1, dim2=2).sub_(1.0)
+        return Belief(mean, excess, -log_determinant(root))
 
     def root(self, factor: Tensor | None = None) -> Tensor:
-        """(P, M, M) chol(I + factor · Λ)."""
-        matrix = self.precision * (1.0 if factor is None else factor)
+        """(P, m, m) chol(I + factor · Λ) of the functions that rows say something of."""
+        m = self.used
+        matrix = self.precision[:, :m, :m] * (1.0 if factor is None else factor)
         matrix.diagonal(dim1=1, dim2=2).add_(1.0)
         return cholesky(matrix, first=0.0).lower

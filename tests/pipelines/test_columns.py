@@ -221,3 +221,15 @@ def test_a_fleet_without_a_season_is_told_of_one_unless_it_asked_for_none(
     given |= {"checkpoint": tmp_path / "c"} | ({} if season is None else {"season": season})
     found = open_session(TrainConfig.read(given)).warnings
     assert any("--season 24,168" in one for one in found) == told
+
+
+def test_the_unit_of_a_column_can_be_left_out() -> None:
+    schema = pa.schema(
+        [(name, pa.float64()) for name in ("Power (kW)", "Temp (°C)", "Wind [m/s]", "Load (net)", "Load (all)")]
+    )
+    found = spec(ROWS, schema, target="Power", inputs=["Temp", "Wind"])
+    assert found.targets == ("Power (kW)",) and found.inputs == ("Temp (°C)", "Wind [m/s]")
+    assert spec(ROWS, schema, target="Power (kW)", known="Temp (°C)").known == ("Temp (°C)",)
+    with pytest.raises(UsageError) as refused:
+        spec(ROWS, schema, target="Load")
+    assert refused.value.hint == "did you mean 'Load (net)' or 'Load (all)'?"

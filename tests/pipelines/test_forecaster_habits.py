@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from itertools import pairwise
 from pathlib import Path
+from pprint import pformat
 from typing import Any
 
 import numpy as np
@@ -232,3 +235,14 @@ def test_no_row_is_learned_twice_in_one_evaluation(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Learner, "advance", lambda own, rows: (learned.append(rows.num_rows), advance(own, rows))[1])
     forecaster().cross_validation(frame_of(400), n_windows=10)
     assert sum(learned) <= 400 - 3
+
+
+def test_scores_are_a_dict_that_is_printed_short() -> None:
+    frames = [frame_of(400).with_columns(unique_id=pl.lit(name)) for name in ("north", "south")]
+    scores = forecaster(series="unique_id").fit(pl.concat(frames)).scores
+    printed = str(scores)
+    assert len(printed) < 2000 and "3 entries of step, scored" in printed and "80: 0." in printed
+    assert printed.count("\n") + 1 == len(scores) and pformat(scores) == printed
+    assert "<td>rmse</td>" in scores._repr_html_()
+    assert json.loads(json.dumps(scores)) == scores == pickle.loads(pickle.dumps(scores)) == dict(scores)
+    assert [one["step"] for one in scores["steps"]] == [1, 2, 3]

@@ -255,3 +255,23 @@ def test_a_date_and_a_time_in_two_columns_do_not_hide_a_unit(tmp_path: Path) -> 
     assert rows(tmp_path / "t")["p"].to_list() == [1.5, 1.5]
     with pytest.raises(DataError, match=naming("line 2 'p' A kW")):
         take(tmp_path / "t", files[2])
+
+
+def test_a_known_unit_in_parentheses_is_that_of_the_column(tmp_path: Path) -> None:
+    take(tmp_path / "t", write(tmp_path / "jan.csv", days("1.5", "2.25", header="Power (kW)")))
+    assert unit(tmp_path / "t", "Power (kW)") == "kW"
+    summary = take(tmp_path / "t", write(tmp_path / "feb.csv", days("1500", first=10, header="Power (W)")))
+    assert rows(tmp_path / "t")["Power (kW)"].to_list() == [1.5, 2.25, 1.5]
+    assert any("'Power (W)' is read as 'Power (kW)'" in hint for hint in summary["hints"])
+    take(tmp_path / "u", write(tmp_path / "net.csv", days("1", header="Load (net)")))
+    assert unit(tmp_path / "u", "Load (net)") == ""
+    with pytest.raises(DataError, match=naming("'Load (net)' 'Load (gross)'")):
+        take(tmp_path / "u", write(tmp_path / "gross.csv", days("1", first=10, header="Load (gross)")))
+
+
+def test_columns_are_taken_by_their_names_without_units(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ds;A (kW);B [kW];C (kW)\n2024-01-01;1;2;3\n2024-01-02;4;5;6\n")
+    take(tmp_path / "t", path, signals=["A", "B"])
+    assert rows(tmp_path / "t").columns[1:] == ["ds", "A (kW)", "B [kW]"]
+    take(tmp_path / "m", path, melt=["A", "B", "C"])
+    assert rows(tmp_path / "m")["unique_id"].unique(maintain_order=True).to_list() == ["A (kW)", "B [kW]", "C (kW)"]

@@ -113,3 +113,19 @@ def test_sites_are_the_slopes_of_the_expected_log_probability(options: dict[str,
     torch.testing.assert_close(found.pull, found.slope + found.precision * mean, rtol=1e-12, atol=0)
     assert found.precision[2] == 0 and found.pull[2] == 0 and bool((found.precision >= 0).all())
     assert float(found.value) == pytest.approx(float(value(mean, variance).sum()))
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_functions_that_no_row_reaches_stay_as_in_the_prior(columns: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    phi = torch.zeros(20, 9, dtype=FLOAT)
+    phi[:, :4] = torch.randn(20, 4, dtype=FLOAT, generator=generator)
+    natural = Natural(9, columns, shared=columns == 1)
+    assert natural.used == 1 and torch.equal(natural.belief().mean, torch.zeros(9, columns, dtype=FLOAT))
+    outer = torch.stack([weighted_gram(phi, (1.0 + at) * torch.ones(20, dtype=FLOAT)) for at in range(columns)])
+    natural.step(outer, phi.T @ torch.ones(20, columns, dtype=FLOAT), rate=1.0)
+    assert natural.used == 4 and natural.root().shape == (columns, 4, 4)  # what it costs
+    belief, whole = natural.belief(), torch.linalg.inv(torch.eye(9, dtype=FLOAT) + outer)
+    torch.testing.assert_close(belief.excess + torch.eye(9, dtype=FLOAT), whole)
+    torch.testing.assert_close(belief.mean.T, (whole @ natural.moment.T[..., None])[..., 0])
+    torch.testing.assert_close(belief.logs, torch.logdet(whole))

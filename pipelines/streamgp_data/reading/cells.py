@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamgp.errors import DataError, SchemaError
 from streamgp_data.reading.convention import grouping, in_ascii
-from streamgp_data.reading.units import times_power
+from streamgp_data.reading.units import is_unit, times_power
 
 LINE, FAULT, TEXT = "_line", "_fault", "_text"
 """Bookkeeping columns of every file source: the first line (or row) of the record, from 1; what is wrong with
@@ -42,24 +42,30 @@ def with_bookkeeping(kinds: Mapping[str, pa.DataType]) -> pa.Schema:
 
 
 def unit_in(name: str) -> str | None:
-    """The unit that a column's name ends with, in brackets.
+    """The unit that a column's name ends with, in brackets; in parentheses one that is known.
 
     Example:
-        >>> unit_in("Load (net) [MWh]"), unit_in("load_mwh")
-        ('MWh', None)
+        >>> unit_in("Load (net) [MWh]"), unit_in("Power (kW)"), unit_in("load_mwh")
+        ('MWh', 'kW', None)
+        >>> unit_in("Load (net)"), unit_in("Car(s)")
+        (None, None)
     """
     found = re.search(r"\[([^\[\]]+)\]\s*$", name)
-    return found[1].strip() if found else None
+    if found is None:
+        found = re.search(r"\(([^()]+)\)\s*$", name)
+        plural = re.search(r"\w\(s\)\s*$", name)
+        return found[1].strip() if found and not plural and is_unit(found[1].strip()) else None
+    return found[1].strip()
 
 
 def bare_name(name: str) -> str:
-    """A column's name without the unit in brackets that it ends with.
+    """A column's name without the unit that it ends with.
 
     Example:
-        >>> bare_name("flow [m3/h]"), bare_name("flow")
-        ('flow', 'flow')
+        >>> bare_name("flow [m3/h]"), bare_name("flow"), bare_name("Angle (deg)")
+        ('flow', 'flow', 'Angle')
     """
-    return name if unit_in(name) is None else name[: name.rindex("[")].rstrip()
+    return name if unit_in(name) is None else re.sub(r"\s*[\[(][^\[\]()]+[\])]\s*$", "", name)
 
 
 def units_in(names: Sequence[str]) -> dict[str, str]:

@@ -26,6 +26,12 @@ USUAL = (24, 48, 96, 144, 288)
 _DAY = 86_400 * 10**9  # nanoseconds
 _MINUTE = 60 * 10**9
 _ENDING = re.compile(r"(hour|hr|interval|period|stunde)[ _]?end|^he$", re.IGNORECASE)
+WORDS = (
+    "hour[ _]?ending|hour|hr|he|h|hora|heure|ora|uur|stunde|std|quarter|qh|q|interval|periodo|period|ptu|mtu|sp"
+    "|viertelstunde"
+)
+"""What stands before the number of a period, as in HE01."""
+_WORDED = rf"^(?i:{WORDS})[ _.-]*(\d)"
 _MARKED = r"^(\d{1,2}(?::\d{2})?) ?[*xX]$"
 _MIDNIGHT = r"[ T]00:00(:00(\.0+)?)?$"
 
@@ -175,8 +181,9 @@ def _numbers(cells: pa.Array[Any]) -> pl.Series:
 
 
 def _unmarked(clocks: pa.Array[Any]) -> pl.Series:
-    """Numbers of periods or times of a day as text, without the mark of those that come twice."""
-    return _numbers(clocks).str.replace(_MARKED, "${1}")
+    """Numbers of periods or times of a day as text, without a word before them, and without the mark of those that come
+    twice."""
+    return _numbers(clocks).str.replace(_WORDED, "${1}").str.replace(_MARKED, "${1}")
 
 
 def _minutes(text: pl.Series) -> pl.Series:

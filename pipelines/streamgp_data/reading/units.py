@@ -19,6 +19,12 @@ _SMALL = {"h": 2, "d": -1, "c": -2}
 _NAMES = "W Wh Wp V Vs A Ah VA VAh var varh J N Nm Pa bar Hz m g s l L F Ω ohm Ohm H S T Wb lm lx mol"
 _BASES = frozenset(f"{_NAMES} eV B Bq Gy Sv K cal bit rad".split())
 _WITH_SMALL = frozenset(("m", "l", "L", "Pa"))
+_NO_SI = (
+    "% ‰ ° °C °F oC C deg degC degF degrees rpm mph kn kt knots ppm ppb psi sec min h hr hrs hours d days ft in mi lb"
+)
+_NO_SI += " inHg mmHg gal gpm cfm Btu BTU MMBtu therm EUR € USD $ GBP £ CHF kr p.u. pu dB dBm dBA pH NTU Nm3"
+_OTHERS = frozenset(_NO_SI.split())
+"""Units without prefixes, as columns name them."""
 _NUMBER = r"[+-]?[\d.,]+(?:[eE][+-]?\d+)?"
 _BEHIND = rf"^{_NUMBER}(?:\s+([^\d\s+-]\S{{0,15}})|([%°]\S{{0,15}}))$"
 _WITH_UNIT = re.compile(_BEHIND)
@@ -63,6 +69,20 @@ def base_of(unit: str) -> str:
         (True, 'm/h', 'mph')
     """
     return _parts(unit)[0]
+
+
+def is_unit(text: str) -> bool:
+    """Whether a text is a unit that is known, or a product or quotient of these.
+
+    Example:
+        >>> [is_unit(text) for text in ("kW", "°C", "µg/m³", "EUR/MWh", "1/min")]
+        [True, True, True, True, True]
+        >>> [is_unit(text) for text in ("net", "day-ahead", "north", "2", "")]
+        [False, False, False, False, False]
+    """
+    factors = re.split(r"[/·*⋅]|\s+", unicodedata.normalize("NFKC", text).replace("^", ""))
+    units = [unit for factor in factors if (unit := factor if factor in _OTHERS else re.sub(r"-?\d+$", "", factor))]
+    return bool(units) and all(unit in _OTHERS or _parts(unit)[0] in _BASES for unit in units)
 
 
 def times_power(numbers: NDArray[Any], powers: Any) -> NDArray[np.float64]:

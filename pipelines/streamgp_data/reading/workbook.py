@@ -29,6 +29,8 @@ _COLUMNS, _COLUMNS_97 = 1 << 14, 1 << 8
 _ROW, _COLUMN = re.compile(rb"""r=["'][A-Z]*(\d+)"""), re.compile(rb"""r=["']([A-Z]+)\d""")
 
 
+UNNAMED = re.compile(r"__UNNAMED__\d+")
+"""What the library calls a column whose cell of the header is no text and no number."""
 _HINT = "save it again, or export it as CSV"
 
 
@@ -149,7 +151,22 @@ def _read(book: Any, name: str, header: int | None, most: int) -> Sheet:
             sheet[name].zip_with(wrong, numbers[name].set(missing, None).cast(pl.String))
             for name, (wrong, missing) in odd.items()
         )
-    return Sheet(sheet, list(odd), row)
+    titles = _times_in_header(book, name, row, sheet.columns)
+    return Sheet(sheet.rename(titles), [titles.get(one, one) for one in odd], row)
+
+
+def _times_in_header(book: Any, name: str, row: int, columns: list[str]) -> dict[str, str]:
+    """Columns that the library gives no name -> theirs, where cells of the header are times or dates, as 00:15."""
+    if not any(map(UNNAMED.fullmatch, columns)):
+        return {}
+    head = pl.DataFrame(book.load_sheet(name, header_row=None, skip_rows=row - 1, n_rows=1, dtypes="string"))
+    cells = head.row(0) if head.height and head.width == len(columns) else ()
+    found = {}
+    for column, cell in zip(columns, cells, strict=False):
+        if UNNAMED.fullmatch(column) and cell:
+            clock = re.sub(r"^1900-01-01 00:00:00$", "24:00:00", re.sub(r"^1899-12-3[01] ", "", cell))
+            found[column] = re.sub(r" 00:00:00$|(?<=^\d\d:\d\d):00$", "", clock)
+    return {column: title for column, title in found.items() if [*found.values(), *columns].count(title) == 1}
 
 
 def _first_row(book: Any, name: str, loaded: Any) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -16,10 +15,9 @@ from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.cells import with_bookkeeping
 from streamgp_data.reading.columnar import ROWS, Columnar, spooled
 from streamgp_data.reading.header import MOST, header_below
-from streamgp_data.reading.workbook import read_sheets
+from streamgp_data.reading.workbook import UNNAMED, read_sheets
 from streamgp_data.recordings.recording import missing
 
-_UNNAMED = re.compile(r"__UNNAMED__\d+")
 SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 SIGNS = {b"PK\x03\x04": "a ZIP archive (or an Excel file)"}
 
@@ -82,7 +80,7 @@ class Excel(Columnar):
         rows, self._numbers, self.above = sheets[name]
         if self._config.header_row is None:
             titles = [rows.columns, *map(list, rows.head(2 * MOST).rows())]
-            place = header_below([["" if _UNNAMED.fullmatch(one) else one for one in titles[0]], *titles[1:]])
+            place = header_below([["" if UNNAMED.fullmatch(one) else one for one in titles[0]], *titles[1:]])
             self.header = None if place is None else self.above + place
         stamps = [name for name, kind in rows.schema.items() if isinstance(kind, pl.Datetime)]
         rows = rows.with_columns(pl.col(name).cast(pl.Datetime("us")) for name in stamps)

@@ -13,6 +13,7 @@ from streamgp.forecasting.outcomes import wilson
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.forecasting.past import recent
 from streamgp_pipelines.numbers import number
+from streamgp_pipelines.titles import axis_label
 
 if TYPE_CHECKING:
     import polars as pl
@@ -318,16 +319,6 @@ def _draw_spikes(axes: Axes, spikes: pl.DataFrame, past: pl.DataFrame) -> None:
             }
             edge, name = 0.96 if y > middle else 0.04, f"spike of {number(y)}, set aside"
             axes.plot([ds], [edge], transform=axes.get_xaxis_transform(), label=name, **style)
-
-
-def axis_label(column: str, unit: str) -> str:
-    """What an axis of values is called.
-
-    Example:
-        >>> axis_label("load", "MW"), axis_label("load_mw", ""), axis_label("load [MW]", "MW")
-        ('load, MW', 'load_mw', 'load [MW]')
-    """
-    return column if not unit or f"[{unit}]" in column else f"{column}, {unit}" if column else unit
 
 
 def _named(keys: Sequence[str], panel: Sequence[object]) -> str:

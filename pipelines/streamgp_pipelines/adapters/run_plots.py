@@ -13,7 +13,6 @@ from streamgp.forecasting.metrics import Place, shown
 from streamgp_pipelines.adapters.plots import (
     SUFFIXES,
     Curve,
-    axis_label,
     plot_alarms,
     plot_curves,
     plot_forecast,
@@ -22,6 +21,7 @@ from streamgp_pipelines.adapters.plots import (
 )
 from streamgp_pipelines.reporting import page
 from streamgp_pipelines.reporting.fans import forecast_page
+from streamgp_pipelines.titles import axis_label
 
 if TYPE_CHECKING:
     import polars as pl

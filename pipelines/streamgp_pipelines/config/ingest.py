@@ -27,7 +27,8 @@ Signals = Annotated[
     Flag(HelpPanel.RECORDINGS),
     Field(
         description="Signals of a recording, or columns of a file beside its time and series, that are taken, such as "
-        "'imu.*,speed'; default: all (streamgp describe FILE)"
+        "'imu.*,speed'; '*' keeps the hours of a day as columns, which become rows otherwise; default: all "
+        "(streamgp describe FILE)"
     ),
 ]
 Dbc = Annotated[
@@ -170,7 +171,8 @@ class IngestConfig(MessageSettings):
     time: Annotated[str | None, Flag(HelpPanel.TABLE, "COL|row", first=True)] = Field(
         None,
         description="Time column, or row for rows without an order; Date,Time for a date and a time of day, or the "
-        "number of a period, in two columns; default: ds, or the only time column",
+        "number of a period, in two columns; default: ds, or the only time column; with columns of hours, "
+        "that of the day",
     )
     series: Annotated[str | None, Flag(HelpPanel.TABLE, "COL", first=True)] = Field(
         None, description="Column that names the series; default: unique_id, else a single series"

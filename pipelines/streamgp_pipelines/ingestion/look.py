@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from streamgp.base import Json
 from streamgp_data.instants import PERIOD
 from streamgp_data.reading.cells import FAULT, LINE, TEXT
+from streamgp_data.reading.day_rows import DayRows
 from streamgp_data.reading.files import open_source
 from streamgp_data.reading.header import seems_in
 from streamgp_data.reading.paired import Paired, pair_in
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.times import decide
-from streamgp_pipelines.ingestion.pairing import two_columns
+from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.ingestion.pairing import by_periods, two_columns
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import DescribeConfig
@@ -45,6 +47,9 @@ def describe_file(config: DescribeConfig) -> dict[str, Json]:
         note: dict[str, Json] = {} if source.header is None else {"note": seems_in(source.header)}
         if two is not None and not note:
             note = {"note": f"the time seems to be in two columns: {two.options}"}
+        if not note and source.sample.num_rows:
+            unrolled, _ = by_periods(source, IngestConfig(source=(uri,), table=uri, timezone="UTC"), None)
+            note = {"note": f"ingest: {unrolled.note}"} if isinstance(unrolled, DayRows) else {}
         return {"file": uri, **note, "columns": columns}
     units = source.recording.units
     signals: list[Json] = []

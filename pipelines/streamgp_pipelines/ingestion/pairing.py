@@ -13,16 +13,53 @@ from streamgp.errors import StreamgpError
 from streamgp.windows.zones import canonical
 from streamgp_data.instants import PERIOD, compact_form, periods_of
 from streamgp_data.intervals import nanoseconds, written
+from streamgp_data.reading.cells import NULLS
+from streamgp_data.reading.day_rows import DayRows, periods_in
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.paired import USUAL, Paired, ends, joined, pair_in
 from streamgp_data.table import Table
 from streamgp_data.times import format_of
+from streamgp_pipelines.ingestion.units import is_number
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig
 
 _PERIOD = re.compile(r"period|hour|\bhr\b|interval|\bslot\b|\bstunde|viertelstunde|\bsp\b|\bmtu\b", re.I)
 """Names of columns that number the periods of a day."""
+
+
+def by_periods(source: FileSource, config: IngestConfig, table: Table | None) -> tuple[FileSource, IngestConfig]:
+    """A source with a row a day, and columns that are its hours, with a row an hour; and the settings for it. Others as
+    they are, and where --signals or --melt names columns, or the table has them.
+
+    Raises:
+        UsageError, DataError: as `DayRows`.
+    """
+    meta = None if table is None else table.meta
+    periods = None if config.melt or config.signals else periods_in(source.names)
+    if periods is None or (table is not None and set(periods.names) & set(table.schema.names)):
+        return source, config
+    cells = {name: source.sample.column(name) for name in source.names}
+    time = config.time or (None if meta is None else meta.time)
+    days = [name for name in source.names if name not in periods.names and _days(cells[name], again=False)]
+    days = [name for name in days if time in (None, name, f"{name},{periods.clock}")]
+    kinds = [source.schema.field(name).type for name in periods.names if cells[name].null_count < len(cells[name])]
+    if len(days) != 1 or not all(map(is_number, kinds)):
+        return source, config
+    zone = config.timezone or (None if meta is None else meta.clock_of)
+    counted = None if meta is None else periods_of(meta.time_format) is not None
+    nulls = (*NULLS, *config.null)
+    made = DayRows(source, periods, days[0], nulls, None if zone is None else canonical(zone), counted)
+    changes: dict[str, Any] = {"time": f"{days[0]},{periods.clock}"}
+    form = config.time_format
+    if meta is None:
+        changes["every"] = config.every or f"{periods.step}m"
+        compact = compact_form(cells[days[0]].combine_chunks())[0] is not None and not made.counted
+        form = form or (None if compact else format_of(cells[days[0]]))
+    if form is not None and not made.counted and "%H" not in form:
+        form += " %H:%M"
+    changes["time_format"] = form
+    return made, config.model_copy(update=changes)
 
 
 def paired(source: FileSource, config: IngestConfig, table: Table | None) -> tuple[FileSource, IngestConfig]:
@@ -121,15 +158,15 @@ def of_day(cells: pa.ChunkedArray[Any]) -> bool:
     return pa.types.is_string(cells.type) and _all_but_units(cells, pattern) and len(pc.unique(cells)) > 1
 
 
-def _days(cells: pa.ChunkedArray[Any]) -> bool:
+def _days(cells: pa.ChunkedArray[Any], again: bool = True) -> bool:
     """Whether the cells of a column, below a row of units perhaps, are days: dates of a format, or others of which some
-    come again."""
+    come again, unless that is not asked for."""
     date = r"\d{4}(-?\d{2}-?\d{2}|/\d{1,2}/\d{1,2}|\.\d{1,2}\.\d{1,2})"
     whole = rf"^\s*({date}([ T]00:00(:00(\.0+)?)?)?)?\s*$"
     if pa.types.is_string(cells.type) and not _all_but_units(cells, whole):
         form = format_of(cells)
         return form is not None and not any(mark in form for mark in ("%H", "%I"))
-    if len(pc.unique(cells)) == len(cells):
+    if again and len(pc.unique(cells)) == len(cells):
         return False
     if pa.types.is_timestamp(cells.type):
         return cells.type.tz is None and bool(cells == pc.floor_temporal(cells, unit="day")) and not of_day(cells)

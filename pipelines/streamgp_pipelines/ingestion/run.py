@@ -30,6 +30,7 @@ from streamgp_data.event_time import NEVER
 from streamgp_data.quarantine import SUPERSEDED, Quarantine
 from streamgp_data.reading.bytes import Position, name_of
 from streamgp_data.reading.cells import LINE
+from streamgp_data.reading.day_rows import DayRows
 from streamgp_data.reading.files import FileSource, open_source
 from streamgp_data.reading.melted import Melted
 from streamgp_data.reading.records import Stopped
@@ -47,7 +48,7 @@ from streamgp_pipelines.ingestion.chunk import (
     put_surplus_aside,
 )
 from streamgp_pipelines.ingestion.dry_run import DryRun
-from streamgp_pipelines.ingestion.pairing import paired
+from streamgp_pipelines.ingestion.pairing import by_periods, paired
 from streamgp_pipelines.ingestion.pieces import Pieces
 from streamgp_pipelines.ingestion.plan import ROW, Plan, interval, plan, time_name
 from streamgp_pipelines.ingestion.prefetch import prefetch
@@ -165,7 +166,10 @@ class IngestionRun:
         source = open_source(uri, config.format, options_of(config))
         if isinstance(source, Joined):
             config = _of_joined(source, config)
+        unrolled = None
         if source.sample.num_rows:
+            source, config = by_periods(source, config, self._table)
+            unrolled = source if isinstance(source, DayRows) else None
             source, config = paired(source, config, self._table)
             source = asked_for(source, config, self._table)
         if config.melt:
@@ -177,6 +181,8 @@ class IngestionRun:
         notes: list[str] = []
         if self._table is not None:
             source, config, notes = as_table(source, config, self._table)
+        elif unrolled is not None:
+            notes = [unrolled.note]
         chosen = plan(source, config, self._table, fill=True)
         if chosen.empty:
             notes.append(f"{uri}: it has no column {', '.join(map(repr, chosen.empty))}: empty in its rows")

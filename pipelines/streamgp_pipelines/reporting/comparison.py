@@ -19,7 +19,7 @@ from streamgp_pipelines.reporting.fans import fan, stamps
 from streamgp_pipelines.reporting.figures import intervals, lines
 from streamgp_pipelines.reporting.page import Figure, HtmlTable, Page, Section
 from streamgp_pipelines.reporting.scored import issued_quantiles, pit_figure, reliability, reliability_figure
-from streamgp_pipelines.titles import title
+from streamgp_pipelines.titles import axis_label, title
 
 BINS = 60
 """Stretches of time whose losses are drawn, at most."""
@@ -53,8 +53,7 @@ def comparison_page(directory: Path) -> Page:
     about: dict[str, Any] = found.manifest
     spec, moments = recipe_of(found).spec, moments_of(found)
     levels = tuple(float(name[9:]) for name in scores.columns if name.startswith("coverage_"))
-    target = "+".join(spec.targets)
-    y = f"{target}, {about['unit']}" if about["unit"] and f"[{about['unit']}]" not in target else target
+    y = axis_label("+".join(spec.targets), about["unit"])
     y = "all targets" if len(spec.targets) > 1 else y
     paths = {name: directory / name / "predictions.parquet" for name in models}
     absent = [name for name, path in paths.items() if not path.is_file()]

@@ -13,6 +13,7 @@ from streamgp_pipelines.forecasting.results import Forecast
 from streamgp_pipelines.learning.frames import percent
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.page import Fan, Page, Section
+from streamgp_pipelines.titles import axis_label
 
 NUMBERS = 300_000
 """Numbers of all fans, at most: about 1.2 MB of the page."""
@@ -112,7 +113,7 @@ def forecast_page(found: Forecast, truth: pl.DataFrame | None = None) -> Page:
         made.append({"name": " · ".join(str(part) for part in panel.values()), "views": [view]})
         steps = max(steps, ahead.height)
     title = f"{model}: {steps} step{'s' * (steps != 1)} ahead"
-    y = found.target if not found.unit or f"[{found.unit}]" in found.target else f"{found.target}, {found.unit}"
+    y = axis_label(found.target, found.unit)
     dated = moments.on_axis(frame["ds"]).dtype.is_temporal()
     note = f"The first {PANELS} of {panels.height:,} series." if panels.height > PANELS else ""
     data = _about(title, [model], levels, moments, y, found.binary, dated) | {"panels": made}

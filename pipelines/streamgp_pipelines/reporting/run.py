@@ -46,7 +46,7 @@ from streamgp_pipelines.reporting.scored import (
     residual_figures,
 )
 from streamgp_pipelines.reporting.terms import terms, terms_section
-from streamgp_pipelines.titles import title
+from streamgp_pipelines.titles import axis_label, title
 
 SERIES = 20
 """Series whose coverage is listed, at most."""
@@ -178,7 +178,7 @@ def run_page(run: Run) -> Page:
     levels = () if binary else run.learner.calibration.levels
     unit = run.about["unit"]
     target = "+".join(spec.targets)
-    y = f"{target}, {unit}" if unit and f"[{unit}]" not in target else target
+    y = axis_label(target, unit)
     y = "all targets" if len(spec.targets) > 1 else y
     missing = []
     times = None if run.table is None else read_times(run.table, spec)

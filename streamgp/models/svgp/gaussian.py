@@ -195,6 +195,10 @@ class GaussianHead(VariationalHead):
     def settle(self) -> None:
         """q of the sums, and the noise that columns share in training."""
         self.solve()
+        if len(self.noise) == 1:
+            with torch.no_grad():
+                self.log_noise.copy_(self.noise[0].log())
+            return
         common = Spectrum(
             self.values,
             (self.vectors.T @ self.natural.moment).square().mean(1, keepdim=True).sqrt(),
@@ -224,7 +228,7 @@ class GaussianHead(VariationalHead):
 
     @torch.no_grad()
     def solve(self) -> None:
-        """q and the noise of every column from the sums; O(M³).
+        """q and the noise of every column from the sums; O(m³) where rows say something of the leading m functions.
 
         Raises:
             NotPositiveDefinite: the sums are not finite.
@@ -233,15 +237,16 @@ class GaussianHead(VariationalHead):
             raise NotPositiveDefinite(
                 "the sums over the rows learned are not finite", hint="look for infinite or huge values in the rows"
             )
-        values, vectors = torch.linalg.eigh(self.natural.precision[0])
-        self.values.copy_(values.clamp(min=0.0))
-        self.vectors.copy_(vectors)
-        moment = vectors.T @ self.natural.moment
+        m = self.natural.used
+        values, vectors = torch.linalg.eigh(self.natural.precision[0, :m, :m])
+        self.values.zero_()[:m] = values.clamp(min=0.0)
+        torch.nn.init.eye_(self.vectors)[:m, :m] = vectors
+        moment = self.vectors.T @ self.natural.moment
         spectrum = Spectrum(self.values, moment, self.square, self.mass, self.slack)
         self.noise.copy_(spectrum.best())
         total = self.values[:, None] + self.noise
         self.shrink.copy_(self.noise / total - 1.0)
-        self.coefficients.copy_(vectors @ (moment / total))
+        self.coefficients.copy_(self.vectors @ (moment / total))
         self.served.copy_(self._left(moment / total, moment))
 
     def _left(self, mean: Tensor, moment: Tensor) -> Tensor:

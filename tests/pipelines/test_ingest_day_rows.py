@@ -1,0 +1,208 @@
+"""Ingest: a row a day, of which columns are the hours or the quarters of these."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import polars as pl
+import pytest
+import xlsxwriter
+
+from streamgp import Forecaster, compare
+from streamgp.errors import DataError, UsageError
+from streamgp_pipelines.config import DescribeConfig
+from streamgp_pipelines.ingestion.look import describe_file
+from tests.pipelines.ingesting import quarantine, rows, take, write
+
+pytestmark = pytest.mark.usefixtures("read_here")
+
+MADRID = ZoneInfo("Europe/Madrid")
+SPRING, AUTUMN = date(2024, 3, 29), date(2024, 10, 25)
+
+
+def instants(day: date, minutes: int = 60) -> list[datetime]:
+    """Of the periods of a day in Madrid, in UTC."""
+    first, last = (datetime.combine(one, time(), MADRID).astimezone(UTC) for one in (day, day + timedelta(days=1)))
+    return [first + timedelta(minutes=minutes * at) for at in range(int((last - first) / timedelta(minutes=minutes)))]
+
+
+def value(at: datetime) -> float:
+    return round((at - datetime(2024, 1, 1, tzinfo=UTC)) / timedelta(minutes=15)) / 4
+
+
+def text(heads: list[str], days: dict[date, list[datetime | None]], form: str = "%Y-%m-%d") -> str:
+    """A CSV of a row a day; where there is no instant a cell is empty."""
+    lines = [",".join(["Date", *heads])]
+    for day, cells in days.items():
+        lines.append(",".join([f"{day:{form}}", *("" if at is None else str(value(at)) for at in cells)]))
+    return "\n".join(lines) + "\n"
+
+
+def counted(start: date, width: int, minutes: int = 60, days: int = 5) -> dict[date, list[datetime | None]]:
+    """Days whose periods are counted, also where the clock is changed."""
+    found: dict[date, list[datetime | None]] = {}
+    for day in (start + timedelta(days=at) for at in range(days)):
+        cells = instants(day, minutes)
+        found[day] = [*cells, *[None] * (width - len(cells))]
+    return found
+
+
+def by_the_clock(start: date, again: int | None) -> dict[date, list[datetime | None]]:
+    """Days whose hours are those of the clock, with a column behind hour `again` for the second of two."""
+    found: dict[date, list[datetime | None]] = {}
+    for day in (start + timedelta(days=at) for at in range(5)):
+        shown: dict[int, list[datetime]] = {}
+        for at in instants(day):
+            shown.setdefault(at.astimezone(MADRID).hour, []).append(at)
+        cells: list[datetime | None] = []
+        for hour in range(24):
+            both: list[datetime | None] = [*shown.get(hour, []), None, None]
+            cells += both[:2] if hour == again else both[:1]
+        found[day] = cells
+    return found
+
+
+NUMBERED = [[f"H{k}" for k in range(1, 25 + more)] for more in (0, 1)]
+CLOCK = [f"{at // 60:02d}:{at % 60:02d}" for at in range(0, 1440, 15)]
+CASES: dict[str, tuple[list[str], dict[date, list[datetime | None]], str]] = {
+    "25 columns in autumn": (NUMBERED[1], counted(AUTUMN, 25), "%d/%m/%Y"),
+    "25 columns in spring": (NUMBERED[1], counted(SPRING, 25), "%Y-%m-%d"),
+    "24 counted in spring": (NUMBERED[0], counted(SPRING, 24), "%Y%m%d"),
+    "100 quarters": ([f"Q{k:03d}" for k in range(1, 101)], counted(AUTUMN, 100, 15), "%m/%d/%Y"),
+    "hour 3 is empty": (NUMBERED[0], by_the_clock(SPRING, None), "%d.%m.%Y"),
+    "hour 3 is there twice": (
+        ["Hour 1", "Hour 2", "Hour 3A", "Hour 3B", *(f"Hour {k}" for k in range(4, 25))],
+        by_the_clock(AUTUMN, 2),
+        "%Y-%m-%d",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_days_of_23_and_25_hours_are_right(case: str, tmp_path: Path) -> None:
+    heads, days, form = CASES[case]
+    path = write(tmp_path / "a.csv", text(heads, days, form))
+    every = [at for cells in days.values() for at in cells if at is not None]
+    options = {"time_format": form} if form.startswith(("%d/", "%m/")) else {}
+    summary = take(tmp_path / "t", path, timezone="Europe/Madrid", **options)
+    assert summary["quarantined"] == {} and summary["rows"] == len(every)
+    found = rows(tmp_path / "t").rename(lambda name: "at" if name.startswith("Date,") else name).sort("at")
+    assert found["at"].to_list() == sorted(every) and found["y"].to_list() == sorted(map(value, every))
+    assert "--signals '*' keeps them" in summary["hints"][0]
+    more = write(tmp_path / "b.csv", text(heads, {day: cells for day, cells in days.items() if day == max(days)}, form))
+    assert (
+        take(tmp_path / "t", more, timezone="Europe/Madrid", **options)["duplicates"] == len(days[max(days)]) // 24 * 24
+    )  # one day says enough
+
+
+@pytest.mark.parametrize("case", ["25 columns in autumn", "hour 3 is there twice", "24 counted in spring"])
+def test_a_changed_clock_without_a_zone_is_refused(case: str, tmp_path: Path) -> None:
+    heads, days, _ = CASES[case]
+    with pytest.raises(DataError, match="where the clock is changed") as refused:
+        take(tmp_path / "t", write(tmp_path / "a.csv", text(heads, days)))
+    assert refused.value.hint is not None and "--timezone Europe/" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("heads", "minutes"),
+    [
+        ([str(k) for k in range(1, 25)], 60),
+        ([str(k) for k in range(24)], 60),
+        ([f"HE{k:02d}" for k in range(1, 25)], 60),
+        ([f"Hour Ending {k}" for k in range(1, 25)], 60),
+        ([f"{k:02d}:00" for k in range(1, 25)], 60),
+        ([f"{k:02d}:00-{k + 1:02d}:00" for k in range(24)], 60),
+        (CLOCK, 15),
+        ([*CLOCK[1:], "00:00"], 15),
+    ],
+)
+def test_columns_of_hours_are_rows(heads: list[str], minutes: int, tmp_path: Path) -> None:
+    start, count = datetime(2024, 1, 1), 1440 // minutes
+    lines = [
+        f"{start + timedelta(days=d):%Y-%m-%d},north,{','.join(str(d * count + k) for k in range(count))}"
+        for d in range(3)
+    ]
+    path = write(tmp_path / "a.csv", "\n".join([",".join(["Date", "unique_id", *heads]), *lines]) + "\n")
+    take(tmp_path / "t", path)
+    found = rows(tmp_path / "t")
+    assert found.columns == ["_seq", f"Date,{'hour' if minutes == 60 else 'period'}", "unique_id", "y"]
+    assert found.rows()[:] == [(k, start + timedelta(minutes=minutes * k), "north", float(k)) for k in range(3 * count)]
+    note: Any = describe_file(DescribeConfig(source=path))["note"]
+    assert "are read as the" in note
+
+
+def test_a_workbook_of_hours(tmp_path: Path) -> None:
+    with xlsxwriter.Workbook(tmp_path / "a.xlsx") as book:
+        sheet, day = book.add_worksheet(), book.add_format({"num_format": "dd.mm.yyyy"})
+        sheet.write_row(0, 0, ["Date", *range(1, 26)])
+        for row, (one, cells) in enumerate(counted(AUTUMN, 25).items(), 1):
+            sheet.write_datetime(row, 0, datetime.combine(one, time()), day)
+            sheet.write_row(row, 1, [None if at is None else value(at) for at in cells])
+    assert take(tmp_path / "t", tmp_path / "a.xlsx", timezone="Europe/Madrid")["quarantined"] == {}
+    assert rows(tmp_path / "t")["Date,hour"].to_list() == [
+        at for d in range(5) for at in instants(AUTUMN + timedelta(days=d))
+    ]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_workbook_with_times_for_titles(ends: bool, tmp_path: Path) -> None:
+    with xlsxwriter.Workbook(tmp_path / "a.xlsx") as book:
+        sheet, day = book.add_worksheet(), book.add_format({"num_format": "dd.mm.yyyy"})
+        clock = book.add_format({"num_format": "hh:mm"})
+        sheet.write(2, 0, "Datum")
+        for at in range(96):
+            sheet.write(2, at + 1, (at + ends) / 96, clock)  # a part of a day; 1 is 24:00
+        for row in range(3):
+            sheet.write_datetime(3 + row, 0, datetime(2024, 1, 1 + row), day)
+            sheet.write_row(3 + row, 1, range(96 * row, 96 * row + 96))
+    take(tmp_path / "t", tmp_path / "a.xlsx")
+    found = rows(tmp_path / "t").select("Datum,period", "y").rows()
+    assert found == [(datetime(2024, 1, 1) + timedelta(minutes=15 * k), float(k)) for k in range(288)]
+
+
+def test_a_cell_that_is_no_number_goes_to_the_quarantine_alone(tmp_path: Path) -> None:
+    lines = [[f"2024-01-0{d}", *map(str, range(24))] for d in range(1, 5)]
+    lines[1][3], lines[1][7], lines[1][8], lines[2][9] = "n/e", "-", "", ""
+    path = write(
+        tmp_path / "a.csv", "\n".join(map(",".join, [["Date", *NUMBERED[0]], *lines])) + "\nonly,three,cells\n"
+    )
+    assert take(tmp_path / "t", path)["quarantined"] == {"unparsable": 2, "ragged": 1}
+    assert rows(tmp_path / "t").height == 4 * 24 - 4  # an empty cell is no row
+    aside = quarantine(tmp_path / "t").select("line", "column", "detail").rows()
+    assert aside[0] == (3, "H3", "'n/e' is not a number") and aside[1] == (3, "H7", "'-' is not a number")
+    take(tmp_path / "u", path, null=["-"])
+    assert quarantine(tmp_path / "u")["column"].to_list() == ["H3", ""]
+
+
+def test_columns_that_are_asked_for_stay_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", text(NUMBERED[0], counted(date(2024, 1, 1), 24)))
+    take(tmp_path / "t", path, signals="*")
+    assert rows(tmp_path / "t").columns == ["_seq", "Date", *NUMBERED[0]]
+    take(tmp_path / "t", path, as_name="again")  # the table has these columns
+    hourly = write(
+        tmp_path / "b.csv",
+        "ds,"
+        + ",".join(map(str, range(1, 25)))
+        + "\n"
+        + "".join(f"2024-01-01T{hour:02d}:00:00,{','.join(map(str, range(24)))}\n" for hour in range(24)),
+    )
+    take(tmp_path / "u", hourly)  # rows are hours: what is numbered are zones
+    assert rows(tmp_path / "u").height == 24
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas", "pandas with an index"])
+def test_a_frame_is_told_how_to_make_rows(kind: str, tmp_path: Path) -> None:
+    wide: Any = pl.read_csv(text(NUMBERED[0], counted(date(2024, 1, 1), 24, days=20)).encode())
+    df = wide if kind == "polars" else wide.to_pandas()
+    df = df.set_index("Date") if "index" in kind else df
+    for ask in (lambda: Forecaster(target="value").fit(df), lambda: compare(df, "y", directory=tmp_path / "c")):
+        with pytest.raises(UsageError, match="are the hours of a day") as refused:
+            ask()
+    hint = str(refused.value.hint)
+    made, _, rest = hint.removeprefix("make rows of them: df = ").partition("; then ")
+    found = eval(rest, {"df": eval(made, {"df": df}), "Forecaster": Forecaster})
+    assert found.rows == 20 * 24 and found.forecast()["ds"][0] == datetime(2024, 1, 21)
+    assert Forecaster("H7", model="linear").fit(df).rows == 20  # columns stay those of the frame
