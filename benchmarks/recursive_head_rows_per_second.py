@@ -1,11 +1,11 @@
 """Claim: the exact head is as fast after 10⁵ rows as after 10³, and by batches of 64 or more faster than its peers.
 
 Bayesian linear regression on d features, one column, float64, one thread: rows a second, by CPU time, where each batch
-is forecast (mean and variance) and then learned, and where it is learned only. Forms as in `models._recursive`. Peers,
-in the same run: river's BayesianLinearRegression where it is installed (`pip install river`), whose precision and
-covariance are updated row by row or, where a batch has several rows, at once; and a refit by the normal equations of
-10⁴ rows. The claim holds where, for every d, no form has lost more than 30 % of its rows a second from 10³ rows to 10⁵,
-and by batches of 64 or more the fastest form is at least as fast as each peer. Row by row river is faster: its
+is forecast (mean and variance) and then learned, and where it is learned only. Forms as in `regression.recursive`.
+Peers, in the same run: river's BayesianLinearRegression where it is installed (`pip install river`), whose precision
+and covariance are updated row by row or, where a batch has several rows, at once; and a refit by the normal equations
+of 10⁴ rows. The claim holds where, for every d, no form has lost more than 30 % of its rows a second from 10³ rows to
+10⁵, and by batches of 64 or more the fastest form is at least as fast as each peer. Row by row river is faster: its
 covariance is updated by Sherman and Morrison, which is not done here, since it squares the condition number and cannot
 forget.
 
