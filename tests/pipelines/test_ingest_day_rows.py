@@ -86,16 +86,26 @@ def test_days_of_23_and_25_hours_are_right(case: str, tmp_path: Path) -> None:
     heads, days, form = CASES[case]
     path = write(tmp_path / "a.csv", text(heads, days, form))
     every = [at for cells in days.values() for at in cells if at is not None]
-    options = {"time_format": form} if form.startswith(("%d/", "%m/")) else {}
-    summary = take(tmp_path / "t", path, timezone="Europe/Madrid", **options)
+    summary = take(tmp_path / "t", path, timezone="Europe/Madrid")
     assert summary["quarantined"] == {} and summary["rows"] == len(every)
     found = rows(tmp_path / "t").rename(lambda name: "at" if name.startswith("Date,") else name).sort("at")
     assert found["at"].to_list() == sorted(every) and found["y"].to_list() == sorted(map(value, every))
     assert "--signals '*' keeps them" in summary["hints"][0]
     more = write(tmp_path / "b.csv", text(heads, {day: cells for day, cells in days.items() if day == max(days)}, form))
     assert (
-        take(tmp_path / "t", more, timezone="Europe/Madrid", **options)["duplicates"] == len(days[max(days)]) // 24 * 24
+        take(tmp_path / "t", more, timezone="Europe/Madrid")["duplicates"] == len(days[max(days)]) // 24 * 24
     )  # one day says enough
+
+
+def test_days_and_months_are_not_guessed(tmp_path: Path) -> None:
+    days = counted(date(2024, 1, 1), 24)
+    path = write(tmp_path / "a.csv", text(NUMBERED[0], days, "%m/%d/%Y"))
+    with pytest.raises(UsageError) as refused:
+        take(tmp_path / "t", path)
+    assert refused.value.hint == "say --time-format '%d/%m/%Y' or '%m/%d/%Y'"
+    assert "may be the other way round" in str(describe_file(DescribeConfig(source=path))["note"])
+    take(tmp_path / "t", path, time_format="%m/%d/%Y")
+    assert rows(tmp_path / "t")["Date,hour"][-1] == datetime(2024, 1, 5, 23)
 
 
 @pytest.mark.parametrize("case", ["25 columns in autumn", "hour 3 is there twice", "24 counted in spring"])
@@ -182,6 +192,9 @@ def test_columns_that_are_asked_for_stay_columns(tmp_path: Path) -> None:
     take(tmp_path / "t", path, signals="*")
     assert rows(tmp_path / "t").columns == ["_seq", "Date", *NUMBERED[0]]
     take(tmp_path / "t", path, as_name="again")  # the table has these columns
+    inputs = write(tmp_path / "c.csv", "Date,y," + ",".join(NUMBERED[0]) + "\n2024-01-01" + ",1" * 25 + "\n")
+    take(tmp_path / "v", inputs)  # a target of days, and inputs of hours
+    assert rows(tmp_path / "v").height == 1
     hourly = write(
         tmp_path / "b.csv",
         "ds,"

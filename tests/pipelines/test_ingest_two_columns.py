@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -308,3 +309,12 @@ def test_a_forecaster_reads_both(second: str, tmp_path: Path) -> None:
     assert found["ds"].to_list() == times[383:]
     learned.save(tmp_path / "c")
     assert streamgp.load(tmp_path / "c").learn(frame[383:]).rows == 384
+
+
+def test_a_date_in_three_columns_is_joined_with_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "No,year,month,day,hour,y\n1,2024,1,31,23,5\n2,2024,2,1,0,6\n")
+    with pytest.raises(UsageError) as refused:
+        take(tmp_path / "t", path)
+    df = pd.read_csv(path)
+    exec(str(refused.value.hint).partition("such as with ")[2], {"df": df, "pandas": pd})
+    assert df["ds"].tolist() == [datetime(2024, 1, 31, 23), datetime(2024, 2, 1)]

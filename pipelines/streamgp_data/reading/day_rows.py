@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from streamgp.base import Chunk, Offset
-from streamgp.errors import DataError, UsageError
+from streamgp.errors import DataError
 from streamgp_data.reading.careful import split_line
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, fault, with_bookkeeping
 from streamgp_data.reading.files import FileSource
@@ -110,9 +110,11 @@ class DayRows(Wrapped):
             hour, or a day before the last has no 24th.
 
     Raises:
-        UsageError: it has a column of a name that is needed.
         DataError: a day has the second of two hours, and no zone is given.
     """
+
+    form: str | None = None
+    """How days are written, where that was found out."""
 
     def __init__(
         self,
@@ -126,10 +128,6 @@ class DayRows(Wrapped):
         self._nulls = nulls
         self.inner, self.uri, self.periods, sample = inner, inner.uri, periods, inner.sample
         self._kept = [name for name in inner.names if name not in periods.names]
-        for name in (periods.clock, VALUE):
-            if name in self._kept:
-                message = f"{self.uri}: the columns {periods.span} are read into {name!r}, and it has such a column"
-                raise UsageError(message, hint=f"rename {name!r}; {KEEP}")
         self.names = [*self._kept, periods.clock, VALUE]
         said = [pl.Series(pl.from_arrow(sample.column(name))).cast(pl.String) for name in periods.names]
         cells = [
@@ -155,7 +153,8 @@ class DayRows(Wrapped):
     def note(self) -> str:
         """What is read otherwise than it is written, and how to keep it."""
         what = f"the columns {self.periods.span} are read as the {self.periods.clock}s of a day, a row each"
-        return f"{self.uri}: {what}, into {VALUE!r}; {KEEP}"
+        form = "" if self.form is None else f" (days as {self.form})"
+        return f"{self.uri}: {what}{form}, into {VALUE!r}; {KEEP}"
 
     def expect(self, schema: pa.Schema) -> None:
         """Read the columns as these types from now on; those of periods as float64."""

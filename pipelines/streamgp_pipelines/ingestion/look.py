@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from streamgp.base import Json
+from streamgp.errors import UsageError
 from streamgp_data.instants import PERIOD
 from streamgp_data.reading.cells import FAULT, LINE, TEXT
 from streamgp_data.reading.day_rows import DayRows
@@ -48,8 +49,12 @@ def describe_file(config: DescribeConfig) -> dict[str, Json]:
         if two is not None and not note:
             note = {"note": f"the time seems to be in two columns: {two.options}"}
         if not note and source.sample.num_rows:
-            unrolled, _ = by_periods(source, IngestConfig(source=(uri,), table=uri, timezone="UTC"), None)
-            note = {"note": f"ingest: {unrolled.note}"} if isinstance(unrolled, DayRows) else {}
+            asked = IngestConfig(source=(uri,), table=uri, timezone="UTC", time_format=config.time_format)
+            try:
+                unrolled, _ = by_periods(source, asked, None)
+                note = {"note": f"ingest: {unrolled.note}"} if isinstance(unrolled, DayRows) else {}
+            except UsageError as error:
+                note = {"note": f"{error.message}: {error.hint}"}
         return {"file": uri, **note, "columns": columns}
     units = source.recording.units
     signals: list[Json] = []

@@ -9,13 +9,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgp.errors import StreamgpError
+from streamgp.errors import StreamgpError, UsageError
 from streamgp.windows.zones import canonical
-from streamgp_data.instants import PERIOD, compact_form, periods_of
+from streamgp_data.instants import PERIOD, compact_form, periods_of, text_times
 from streamgp_data.intervals import nanoseconds, written
 from streamgp_data.reading.cells import NULLS
 from streamgp_data.reading.day_rows import DayRows, periods_in
 from streamgp_data.reading.files import FileSource
+from streamgp_data.reading.melted import VALUE
 from streamgp_data.reading.paired import USUAL, Paired, ends, joined, pair_in
 from streamgp_data.table import Table
 from streamgp_data.times import format_of
@@ -30,14 +31,19 @@ _PERIOD = re.compile(r"period|hour|\bhr\b|interval|\bslot\b|\bstunde|viertelstun
 
 def by_periods(source: FileSource, config: IngestConfig, table: Table | None) -> tuple[FileSource, IngestConfig]:
     """A source with a row a day, and columns that are its hours, with a row an hour; and the settings for it. Others as
-    they are, and where --signals or --melt names columns, or the table has them.
+    they are, and where --signals or --melt names columns, the table has them, or one is called as those that are made.
 
     Raises:
-        UsageError, DataError: as `DayRows`.
+        DataError: as `DayRows`.
+        UsageError: days may begin with the day or with the month.
     """
     meta = None if table is None else table.meta
     periods = None if config.melt or config.signals else periods_in(source.names)
-    if periods is None or (table is not None and set(periods.names) & set(table.schema.names)):
+    if (
+        periods is None
+        or {periods.clock, VALUE} & set(source.names)
+        or (table is not None and set(periods.names) & set(table.schema.names))
+    ):
         return source, config
     cells = {name: source.sample.column(name) for name in source.names}
     time = config.time or (None if meta is None else meta.time)
@@ -51,15 +57,32 @@ def by_periods(source: FileSource, config: IngestConfig, table: Table | None) ->
     nulls = (*NULLS, *config.null)
     made = DayRows(source, periods, days[0], nulls, None if zone is None else canonical(zone), counted)
     changes: dict[str, Any] = {"time": f"{days[0]},{periods.clock}"}
-    form = config.time_format
     if meta is None:
         changes["every"] = config.every or f"{periods.step}m"
-        compact = compact_form(cells[days[0]].combine_chunks())[0] is not None and not made.counted
-        form = form or (None if compact else format_of(cells[days[0]]))
+    form = config.time_format
+    if form is None and (meta is None or made.counted):
+        form = made.form = _form_of(
+            cells[days[0]].combine_chunks(), not made.counted, f"{source.uri}, column {days[0]!r}"
+        )
     if form is not None and not made.counted and "%H" not in form:
         form += " %H:%M"
     changes["time_format"] = form
     return made, config.model_copy(update=changes)
+
+
+def _form_of(days: pa.Array[Any], compact: bool, where: str) -> str | None:
+    """How days are written; None where that is found later, as of ISO 8601, or of dates without separators.
+
+    Raises:
+        UsageError: they may begin with the day or with the month.
+    """
+    form = None if compact and compact_form(days)[0] is not None else format_of(days)
+    other = (form or "").replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")
+    if other != (form or "") and not text_times(days, False, other)[1].any():
+        raise UsageError(
+            f"{where}: a day and a month may be the other way round", hint=f"say --time-format '{form}' or '{other}'"
+        )
+    return form
 
 
 def paired(source: FileSource, config: IngestConfig, table: Table | None) -> tuple[FileSource, IngestConfig]:

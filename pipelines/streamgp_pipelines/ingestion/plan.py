@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 ROW = "row"
 TARGET = "y"
 """The column that is the target where none is named."""
+_PARTS = ("year", "month", "day", "hour", "minute", "second")
 _BY_CALENDAR = re.compile(r"\s*\d*\s*(mo|mons?|months?|q|quarters?|y|yrs?|years?|[MQYA][SE]?(-[A-Z]{3})?)\s*")
 
 
@@ -303,6 +304,9 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
         raise UsageError(f"{source.uri}: it has one column, {source.names[0]!r}", hint=hint)
     counted = {name: form for name in source.names if (form := elapsed_form(name, cells[name])) is not None}
     hint = "name one with --time COLUMN (and --time-format), or use --time row where there is no clock"
+    parts = [name for part in _PARTS for name in source.names if name.lower() == part]
+    if len(parts) > 2 and parts[2].lower() == "day":
+        hint = f"join {', '.join(parts)} first, such as with df['ds'] = pandas.to_datetime(df[{parts}])"
     if looks:
         hint = f"it looks like {looks}" + (
             _more(config) if "'%" in looks else "; where there is no clock, use --time row"
