@@ -18,10 +18,20 @@ WORST = 10
 
 def print_summary(found: dict[str, Any]) -> None:
     """The scores, the bands, the steps ahead, and where everything is."""
+    _print_scores(found)
+    print_pairs(_of_run(found) | _of_naive(found) | _of_model(found) | _of_columns(found))
+    for warning in found.get("warnings") or []:
+        if structured():
+            say("warning", warning)
+        else:
+            print(f"note: {warning}")
+
+
+def _print_scores(found: dict[str, Any]) -> None:
+    """The scores, those of each band, target and step, and those of the simulation."""
     binary = "log_loss" in found
-    scores = metrics.shown(Place.SUMMARY, binary)
+    scores, levels = metrics.shown(Place.SUMMARY, binary), _levels(found)
     print_table(["scored", *map(metrics.title, scores)], [[shown(found["scored"]), *(found[name] for name in scores)]])
-    levels = found.get("coverage") or {}
     if found["scored"] and binary:
         keys = ("probability", "frequency", "forecasts")
         bins = [[shown(one[key]) for key in keys] for one in found["reliability"]]
@@ -34,15 +44,23 @@ def print_summary(found: dict[str, Any]) -> None:
             for level in levels
         ]
         print_table(columns, rows)
-        _print_targets(found.get("targets") or {}, list(levels)[-1:])
+        _print_targets(found.get("targets") or {}, levels[-1:])
         _print_series(found.get("by_series") or {})
-        _print_steps(found.get("steps") or [], metrics.shown(Place.STEPS), list(levels)[-1:])
+        _print_steps(found.get("steps") or [], metrics.shown(Place.STEPS), levels[-1:])
     if simulated := found.get("simulation"):
-        _print_steps(simulated["steps"], ("rmse", "raw_rmse", "persistence_rmse"), list(levels)[-1:], "step simulated")
-    seconds = found.get("seconds") or {}
-    forecasts = found["forecasts"]
+        _print_steps(simulated["steps"], ("rmse", "raw_rmse", "persistence_rmse"), levels[-1:], "step simulated")
+
+
+def _levels(found: dict[str, Any]) -> list[str]:
+    """The levels of the bands, in percent; the last is that of the widest."""
+    return list(found.get("coverage") or {})
+
+
+def _of_run(found: dict[str, Any]) -> dict[str, Any]:
+    """Rows and forecasts, time and memory, checkpoint and MLflow run."""
+    seconds, forecasts = found.get("seconds") or {}, found["forecasts"]
     skipped = {name.replace("_", " "): count for name, count in forecasts["skipped"].items() if count}
-    pairs = {
+    return {
         "rows": _rows(found),
         "forecasts": f"{shown(forecasts['all'])}: {shown({'scored': forecasts['scored'], **skipped})}",
         "seconds": {name: seconds.get(name) for name in ("total", "predict", "update")},
@@ -52,22 +70,36 @@ def print_summary(found: dict[str, Any]) -> None:
         "checkpoint": found["checkpoint"],
         "MLflow run": found["run_id"] or "none: not tracked",
     }
-    if not binary and found["mase"] is not None and found.get("naive_mae"):
-        pairs["naive forecast"] = _beside_naive(found["mae"], found["naive_mae"], found["mase_scale"]["steps_back"])
-    if not binary and found["mase"] is not None:
-        pairs["MASE scale"] = _scale(
-            found["mase_scale"], bool(found["warmup"]), pairs.get("naive forecast") is not None
-        )
+
+
+def _of_naive(found: dict[str, Any]) -> dict[str, str]:
+    """The naive forecast, and what MASE divides by; {} where there is none."""
+    if "log_loss" in found or found["mase"] is None:
+        return {}
+    scale, known = found["mase_scale"], bool(found.get("naive_mae"))
+    beside = {"naive forecast": _beside_naive(found["mae"], found["naive_mae"], scale["steps_back"])} if known else {}
+    return {**beside, "MASE scale": _scale(scale, bool(found["warmup"]), known)}
+
+
+def _of_model(found: dict[str, Any]) -> dict[str, Any]:
+    """Weights of experts, alarms, coverage in parts, and the version in the registry; what there is of these."""
+    pairs: dict[str, Any] = {}
     if weights := found.get("weights"):
         pairs["weights"] = weights
     if alarms := found.get("alarms"):
         counts = ", ".join(f"{name} {alarms[name]:,}" for name in ("anomaly", "change", "stuck"))
         pairs["alarms"] = f"{counts}, in {alarms['rows']:,} rows (nominal rate {alarms['rate']:g})"
-    if spread := _spread(found, list(levels)[-1:]):
+    if spread := _spread(found, _levels(found)[-1:]):
         pairs["coverage in parts"] = spread
     if registered := found.get("registered"):
         alias = ", the champion" if registered["champion"] else ""
         pairs["MLflow model"] = f"{registered['name']}, version {registered['version']}{alias}"
+    return pairs
+
+
+def _of_columns(found: dict[str, Any]) -> dict[str, str]:
+    """How windows use the columns of the table: seasons, transforms, known inputs, and those that are not used."""
+    pairs = {}
     if found.get("seasons"):
         each = " and ".join(f"{season:,}" for season in found["seasons"])
         pairs["windows"] = f"{found['lags']} lags, and the references of seasons of {each} rows"
@@ -78,12 +110,7 @@ def print_summary(found: dict[str, Any]) -> None:
     if left := found.get("unused"):
         more = f" and {len(left) - _NAMED:,} more" if len(left) > _NAMED else ""
         pairs["not used"] = f"{', '.join(left[:_NAMED])}{more}: --inputs takes their past, --known their future too"
-    print_pairs(pairs)
-    for warning in found.get("warnings") or []:
-        if structured():
-            say("warning", warning)
-        else:
-            print(f"note: {warning}")
+    return pairs
 
 
 def _rows(found: dict[str, Any]) -> str:
