@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -99,6 +100,21 @@ class Run:
         return Naming(self.model, self.learner.calibration, self.moments)
 
     @property
+    def binary(self) -> bool:
+        """Whether what it forecasts happens or not."""
+        return self.learner.model.family.binary
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Of its bands, in percent; a binary target has none."""
+        return () if self.binary else self.learner.calibration.levels
+
+    @property
+    def y(self) -> str:
+        """What an axis of values is called."""
+        return axis_label(self.spec.targets[0], self.about["unit"]) if len(self.spec.targets) == 1 else "all targets"
+
+    @property
     def online(self) -> bool:
         """Whether it learns as it forecasts."""
         return bool(self.about["fingerprint"]["mode"] == "online")
@@ -172,76 +188,28 @@ def _table(saved: checkpoint.Saved, path: str | Path | None) -> Stored | None:
 
 def run_page(run: Run) -> Page:
     """The report of a run."""
-    spec, moments, binary = run.spec, run.moments, run.learner.model.family.binary
     scores: dict[str, Any] = run.learner.scores.summary()
-    parts: dict[str, Any] = run.learner.scores.breakdown(run.learner.windows.names)
-    levels = () if binary else run.learner.calibration.levels
-    unit = run.about["unit"]
-    target = "+".join(spec.targets)
-    y = axis_label(target, unit)
-    y = "all targets" if len(spec.targets) > 1 else y
-    missing = []
-    times = None if run.table is None else read_times(run.table, spec)
+    breakdown: dict[str, Any] = run.learner.scores.breakdown(run.learner.windows.names)
+    times = None if run.table is None else read_times(run.table, run.spec)
     at, x = _axis(run, times)
-    sections = [Section("Scores", _scores(scores, spec), _about_scores(run, scores))]
-    scored = run.scored
-    if scored is None:
-        newest = run.newest.frame("windows", run.learner.windows.names, run.naming)
-        scored = newest.lazy() if newest.height else None
-        missing.append("PIT, residuals, every forecast beside what happened: train with --predictions FILE.")
-    if scored is not None:
-        fans = fan({run.model: scored}, {run.model: run.model}, levels, moments, y, binary)
-        steps = f"one every {spec.horizon} rows" if spec.horizon > 1 else "one of each row"
-        note = f"The newest forecasts of the run, {steps}, which its checkpoint keeps." if run.scored is None else ""
-        sections.append(Section("Forecasts", [fans], note))
-    if run.learner.alarms is not None and levels:
-        names = run.learner.windows.names
-        judged, raised = (run.newest.frame(kind, names, run.naming) for kind in ("judged", "raised"))
-        counts = run.learner.alarms.summary()
-        if judged.height:
-            sections.append(alarm_section(judged, raised, counts, run.model, levels[-1], moments, y))
-    elif not binary:
-        missing.append("Alarms: train --online with --alarm-rate RATE.")
-    over = _over_time(run, at, x, y, levels, binary)
-    if over:
-        sections.append(Section("Over time", over, "Each point is of the rows since the one before."))
-    else:
-        missing.append("Scores and basis over time: train --online, on 2,000 rows or more.")
-    sections.append(Section("By step ahead", _by_step(scores, spec, levels, y, binary)))
-    phases = _by_phase(run, parts, levels, y)
-    sections.append(Section("By place in the cycle", phases))
-    if not phases:
-        missing.append(f"By place in the cycle: {_no_cycle(spec)}.")
-    sections.append(Section("By series and stretch", _by_part(run, parts, levels)))
-    calibration: list[Figure] = []
-    if binary:
-        parts = {name: part["reliability"] for name, part in (scores.get("targets") or {}).items()}
-        calibration += reliability_figure(parts or {"forecasts": scores["reliability"]})
-    elif run.scored is not None:
-        quantiles = issued_quantiles(run.scored.collect_schema().names(), run.model, levels)
-        calibration.append(pit_figure({run.model: (run.scored, quantiles)}))
-    sections.append(Section("Calibration", calibration))
-    if run.scored is not None:
-        rows = None if run.table is None else read_inputs(run.table, spec, moments)
-        figures, note = residual_figures(run.scored, run.model, rows, spec, y, binary)
-        sections.append(Section("Residuals", figures, note))
-    found = None if binary else terms(run.learner, run.naming)
-    if found is not None:
-        sections.append(terms_section(found, run.naming, y))
-    elif isinstance(run.learner.model, Decomposes):
-        missing.append(
-            "What the forecast is made of: Forecaster.contributions(future), with the future of known inputs."
-        )
-    sections.append(Section("Model", _model(run, at, x)))
-    if not any(name.startswith("weight_") for name in run.curves.values):
-        missing.append("Weights of experts: train --online with the model ensemble, the default.")
-    if run.table is None or times is None:
-        missing.append("Rows, gaps, quarantine, residuals beside inputs: give --table, the table of the training.")
-    else:
-        sections.append(table_section(run.table, times, spec, moments))
-    if run.notes:
-        sections.append(Section("Notes", [HtmlTable("", ["note"], [[note] for note in run.notes])]))
-    return Page(title(run.model, spec.targets, spec.horizon), _about(run, times), sections, missing)
+    parts: list[Section | str] = [  # a section, or how to get one that is missing
+        Section("Scores", _scores(scores, run.spec), _about_scores(run, scores)),
+        *_forecasts(run),
+        *_alarms(run),
+        _over_time(run, at, x),
+        Section("By step ahead", _by_step(run, scores)),
+        *_by_phase(run, breakdown),
+        Section("By series and stretch", _by_part(run, breakdown)),
+        Section("Calibration", _calibration(run, scores)),
+        *_residuals(run),
+        *_terms(run),
+        *_model(run, at, x),
+        _rows(run, times),
+        *_notes(run),
+    ]
+    sections = [part for part in parts if isinstance(part, Section)]
+    missing = [part for part in parts if isinstance(part, str)]
+    return Page(title(run.model, run.spec.targets, run.spec.horizon), _about(run, times), sections, missing)
 
 
 def _about(run: Run, times: pl.DataFrame | None) -> str:
@@ -296,15 +264,46 @@ def _axis(run: Run, times: pl.DataFrame | None) -> tuple[list[Any], str]:
     return stamps(run.moments.write(times["ns"].gather([row - 1 for row in rows])), run.moments), run.moments.label
 
 
-def _over_time(run: Run, at: list[Any], x: str, y: str, levels: tuple[float, ...], binary: bool) -> list[Figure]:
+def _forecasts(run: Run) -> Iterator[Section | str]:
+    """The forecasts beside what happened: all, or the newest where the run keeps no more."""
+    scored, note = run.scored, ""
+    if scored is None:
+        newest = run.newest.frame("windows", run.learner.windows.names, run.naming)
+        scored = newest.lazy() if newest.height else None
+        steps = f"one every {run.spec.horizon} rows" if run.spec.horizon > 1 else "one of each row"
+        note = f"The newest forecasts of the run, {steps}, which its checkpoint keeps."
+        yield "PIT, residuals, every forecast beside what happened: train with --predictions FILE."
+    if scored is not None:
+        fans = fan({run.model: scored}, {run.model: run.model}, run.levels, run.moments, run.y, run.binary)
+        yield Section("Forecasts", [fans], note)
+
+
+def _alarms(run: Run) -> Iterator[Section | str]:
+    """The newest alarms, beside the values that were judged."""
+    if run.learner.alarms is not None and run.levels:
+        names = run.learner.windows.names
+        judged, raised = (run.newest.frame(kind, names, run.naming) for kind in ("judged", "raised"))
+        counts = run.learner.alarms.summary()
+        if judged.height:
+            yield alarm_section(judged, raised, counts, run.model, run.levels[-1], run.moments, run.y)
+    elif not run.binary:
+        yield "Alarms: train --online with --alarm-rate RATE."
+
+
+def _over_time(run: Run, at: list[Any], x: str) -> Section | str:
     """Errors, coverage and width over the rows."""
-    names = shown(Place.CURVES, binary)
-    if len(at) < 2:
-        return []
-    found = [lines("Error", _curves(run, names, at), x, "per forecast" if binary else y)]
+    figures = _curve_figures(run, at, x) if len(at) > 1 else []
+    if not figures:
+        return "Scores and basis over time: train --online, on 2,000 rows or more."
+    return Section("Over time", figures, "Each point is of the rows since the one before.")
+
+
+def _curve_figures(run: Run, at: list[Any], x: str) -> list[Figure]:
+    names, y = shown(Place.CURVES, run.binary), run.y
+    found = [lines("Error", _curves(run, names, at), x, "per forecast" if run.binary else y)]
     for kind, label in (("coverage", "share of truths inside"), ("width", y)):
-        named = {f"{level:g} %": (at, run.curves.values.get(f"{kind}_{level:g}", [])) for level in levels}
-        nominal = [level / 100 for level in levels] if kind == "coverage" else []
+        named = {f"{level:g} %": (at, run.curves.values.get(f"{kind}_{level:g}", [])) for level in run.levels}
+        nominal = [level / 100 for level in run.levels] if kind == "coverage" else []
         note = "Thin dashed lines: what the bands promise." if nominal else ""
         found.append(lines(f"{kind.capitalize()} of the bands", named, x, label, nominal=nominal, note=note))
     return [one for one in found if any(any(v is not None for v in trace["y"]) for trace in one.data)]
@@ -315,11 +314,11 @@ def _curves(run: Run, names: tuple[str, ...], at: list[Any]) -> dict[str, Line]:
     return {called(name): (at, values[name]) for name in names if name in values}
 
 
-def _by_step(scores: dict[str, Any], spec: WindowSpec, levels: tuple[float, ...], y: str, binary: bool) -> list[Figure]:
+def _by_step(run: Run, scores: dict[str, Any]) -> list[Figure]:
     """Errors and coverage by step ahead."""
-    if spec.horizon == 1 or not scores["scored"]:
+    if run.spec.horizon == 1 or not scores["scored"]:
         return []
-    names = shown(Place.CURVES, binary)
+    names, levels, y = shown(Place.CURVES, run.binary), run.levels, run.y
     found: list[Figure] = []
     for name, part in [*(scores.get("targets") or {"": scores}).items()][:TARGETS]:
         steps = [step for step in part["steps"] if step["scored"]]
@@ -328,7 +327,7 @@ def _by_step(scores: dict[str, Any], spec: WindowSpec, levels: tuple[float, ...]
         of = f" of {name}" if name else ""
         left = len(scores.get("targets") or {}) - TARGETS
         note = f"The first {TARGETS} targets; {left} more are not drawn." if left > 0 and not found else ""
-        label = "per forecast" if binary else name or y
+        label = "per forecast" if run.binary else name or y
         found.append(lines(f"Error by step{of}", drawn, "steps ahead", label, zero=True, note=note))
     steps = [step for step in scores["steps"] if step["scored"]]
     ahead = [step["step"] for step in steps]
@@ -343,20 +342,22 @@ def _by_step(scores: dict[str, Any], spec: WindowSpec, levels: tuple[float, ...]
     return found
 
 
-def _by_phase(run: Run, parts: dict[str, Any], levels: tuple[float, ...], y: str) -> list[Figure]:
+def _by_phase(run: Run, breakdown: dict[str, Any]) -> Iterator[Section | str]:
     """Coverage and error by sixth of the cycle."""
     found: list[Figure] = []
     if run.scored is not None:
-        error = error_by_phase(run.scored, run.model, run.spec, run.moments, y, run.learner.model.family.binary)
+        error = error_by_phase(run.scored, run.model, run.spec, run.moments, run.y, run.binary)
         found += [] if error is None else [error]
-    phases = parts.get("phases") or []
+    phases = breakdown.get("phases") or []
     if phases:
         known, period = phase_of(run.spec, run.moments), run.learner.scores.period
         ticks = [f"row {part['from']}" for part in phases]
         if known is not None:
             ticks = [known[1][part["from"] * PHASES // period] for part in phases]
-        found.append(_coverage("Coverage by place in the cycle", phases, levels, "begins at", ticks))
-    return found
+        found.append(_coverage("Coverage by place in the cycle", phases, run.levels, "begins at", ticks))
+    yield Section("By place in the cycle", found)
+    if not found:
+        yield f"By place in the cycle: {_no_cycle(run.spec)}."
 
 
 def _no_cycle(spec: WindowSpec) -> str:
@@ -368,14 +369,14 @@ def _no_cycle(spec: WindowSpec) -> str:
     return f"this run has no season, and a day of its table is not a whole number of {FEWEST} to {MOST:,} rows"
 
 
-def _by_part(run: Run, parts: dict[str, Any], levels: tuple[float, ...]) -> list[Figure | HtmlTable]:
+def _by_part(run: Run, breakdown: dict[str, Any]) -> list[Figure | HtmlTable]:
     """Coverage by tenth of the stream, and of the series with the lowest."""
     found: list[Figure | HtmlTable] = []
-    tenths = parts.get("tenths") or []
+    tenths, levels = breakdown.get("tenths") or [], run.levels
     if tenths and run.learner.scores.scored:
         ticks = [str(place + 1) for place in range(len(tenths))]
         found.append(_coverage("Coverage by tenth of the stream", tenths, levels, "tenth", ticks))
-    series = parts.get("series") or {}
+    series = breakdown.get("series") or {}
     if series:
         widest = f"{levels[-1]:g}"
         order = sorted(series.items(), key=lambda one: (one[1]["coverage"][widest], one[0]))
@@ -393,15 +394,57 @@ def _coverage(name: str, parts: list[dict[str, Any]], levels: tuple[float, ...],
     return lines(name, drawn, x, "share of truths inside", nominal=nominal, ticks=ticks)
 
 
-def _model(run: Run, at: list[Any], x: str) -> list[Figure]:
+def _calibration(run: Run, scores: dict[str, Any]) -> list[Figure]:
+    """Reliability of probabilities, or the PIT of every scored forecast."""
+    if run.binary:
+        targets = {name: part["reliability"] for name, part in (scores.get("targets") or {}).items()}
+        return reliability_figure(targets or {"forecasts": scores["reliability"]})
+    if run.scored is None:
+        return []
+    quantiles = issued_quantiles(run.scored.collect_schema().names(), run.model, run.levels)
+    return [pit_figure({run.model: (run.scored, quantiles)})]
+
+
+def _residuals(run: Run) -> Iterator[Section]:
+    """Of every scored forecast, beside the inputs where the table is at hand."""
+    if run.scored is not None:
+        rows = None if run.table is None else read_inputs(run.table, run.spec, run.moments)
+        figures, note = residual_figures(run.scored, run.model, rows, run.spec, run.y, run.binary)
+        yield Section("Residuals", figures, note)
+
+
+def _terms(run: Run) -> Iterator[Section | str]:
+    """The terms that the newest forecast is a sum of."""
+    found = None if run.binary else terms(run.learner, run.naming)
+    if found is not None:
+        yield terms_section(found, run.naming, run.y)
+    elif isinstance(run.learner.model, Decomposes):
+        yield "What the forecast is made of: Forecaster.contributions(future), with the future of known inputs."
+
+
+def _model(run: Run, at: list[Any], x: str) -> Iterator[Section | str]:
     """Weights of the experts, the basis and the loss over the rows."""
-    values = run.curves.values if len(at) > 1 else {}
+    values = run.curves.values
     names = sorted(name for name in values if name.startswith("weight_"))
     weights = {name.removeprefix("weight_").replace("_", " "): (at, values[name]) for name in names}
     found = []
-    if weights:
+    if weights and len(at) > 1:
         found.append(lines("Weights of the experts, mean over the steps", weights, x, "weight", zero=True))
     for name, head, label in _PARTS:
-        if name in values:
+        if name in values and len(at) > 1:
             found.append(lines(head, {name: (at, values[name])}, x, label))
-    return found
+    yield Section("Model", found)
+    if not weights:
+        yield "Weights of experts: train --online with the model ensemble, the default."
+
+
+def _rows(run: Run, times: pl.DataFrame | None) -> Section | str:
+    """The rows of the table, their gaps and their quarantine."""
+    if run.table is None or times is None:
+        return "Rows, gaps, quarantine, residuals beside inputs: give --table, the table of the training."
+    return table_section(run.table, times, run.spec, run.moments)
+
+
+def _notes(run: Run) -> Iterator[Section]:
+    if run.notes:
+        yield Section("Notes", [HtmlTable("", ["note"], [[note] for note in run.notes])])
