@@ -48,80 +48,102 @@ def leaves(path: str, uri: str) -> Found:
     except OSError as error:
         hint = "bring the whole file, closed by its writer"
         raise DataError(f"{uri}: not a whole HDF5 file: {error}", hint=hint) from None
-    found: list[Leaf] = []
-    out: dict[str, str] = {}
-    seen = {h5py.h5o.get_info(file.id).addr}
+    walk = _Walk(h5py, file)
+    try:
+        walk.group(file, ())
+    except BaseException:
+        file.close()  # one that is left open would be read in place of the next of this name
+        raise
+    return walk.found, walk.left_out, file.close
 
-    def group(node: Any, names: tuple[str, ...]) -> None:
+
+class _Walk:
+    """Through the groups of a file, each object once.
+
+    Args:
+        h5py: the module.
+        file: that is open.
+
+    Attributes:
+        found: its numeric arrays.
+        left_out: why a dataset is not among them, by its path.
+    """
+
+    def __init__(self, h5py: Any, file: Any) -> None:
+        self._h5py, self._file = h5py, file
+        self._seen = {h5py.h5o.get_info(file.id).addr}
+        self.found: list[Leaf] = []
+        self.left_out: dict[str, str] = {}
+
+    def group(self, node: Any, names: tuple[str, ...]) -> None:
+        """What is in a group; names: its path."""
         for key in node:
             if not names and key in _MATLAB_OWN:
                 continue
             path, link = (*names, key), node.get(key, getlink=True)
-            if isinstance(link, h5py.ExternalLink):
-                out["/".join(path)] = "a link to another file, which is not followed"
-            elif isinstance(link, h5py.HardLink):
-                take(node[key], path)
+            if isinstance(link, self._h5py.ExternalLink):
+                self.left_out["/".join(path)] = "a link to another file, which is not followed"
+            elif isinstance(link, self._h5py.HardLink):
+                self._take(node[key], path)
 
-    def take(node: Any, path: tuple[str, ...]) -> None:
-        info = h5py.h5o.get_info(node.id)
-        if len(path) > _DEPTH or info.addr in seen:
+    def _take(self, node: Any, path: tuple[str, ...]) -> None:
+        info = self._h5py.h5o.get_info(node.id)
+        if len(path) > _DEPTH or info.addr in self._seen:
             return
-        seen.add(info.addr)
-        if isinstance(node, h5py.Group):
-            if not array_of_structs(node, path):
-                group(node, path)
-        elif isinstance(node, h5py.Dataset):
-            array(node, path)
+        self._seen.add(info.addr)
+        if isinstance(node, self._h5py.Group):
+            if not self._array_of_structs(node, path):
+                self.group(node, path)
+        elif isinstance(node, self._h5py.Dataset):
+            self._array(node, path)
 
-    def array(node: Any, path: tuple[str, ...]) -> None:
+    def _array(self, node: Any, path: tuple[str, ...]) -> None:
+        """A dataset: one array, or one a field."""
         name, kind = "/".join(path), node.dtype
         if node.is_virtual or node.external:
-            out[name] = "its values are in another file, which is not opened"
+            self.left_out[name] = "its values are in another file, which is not opened"
         elif node.nbytes > _RATIO * node.id.get_storage_size() + _LEAST:
-            out[name] = f"{node.nbytes:,} bytes of values that are not in the file"
+            self.left_out[name] = f"{node.nbytes:,} bytes of values that are not in the file"
         elif node.attrs.get("MATLAB_class") in (b"char", b"canonical empty") or node.attrs.get("MATLAB_empty"):
             return
         elif kind.names:
             for field in kind.names:
                 if kind[field].kind in "iufb" and not kind[field].shape:
-                    found.append(Leaf((*path, field), _Field(node, field)))
+                    self.found.append(Leaf((*path, field), _Field(node, field)))
         elif kind.kind in "iufb" and node.shape:
-            found.append(Leaf(path, node, _text(node.attrs.get("units", node.attrs.get("unit", "")))))
-        elif node.shape and not (kind.hasobject and h5py.check_dtype(ref=kind)):
-            out[name] = "text" if kind.kind in "OSU" else f"{kind}, no numbers"
+            self.found.append(Leaf(path, node, _text(node.attrs.get("units", node.attrs.get("unit", "")))))
+        elif node.shape and not (kind.hasobject and self._h5py.check_dtype(ref=kind)):
+            self.left_out[name] = "text" if kind.kind in "OSU" else f"{kind}, no numbers"
 
-    def array_of_structs(node: Any, path: tuple[str, ...]) -> bool:
-        """MATLAB's: fields that are arrays of references; an element is named by its field Name, else by its number."""
-        fields = {
-            key: node[key]
-            for key in node
-            if isinstance(node.get(key, getlink=True), h5py.HardLink)
-            and isinstance(node[key], h5py.Dataset)
-            and h5py.check_dtype(ref=node[key].dtype) is h5py.Reference
-        }
+    def _array_of_structs(self, node: Any, path: tuple[str, ...]) -> bool:
+        """Whether a group is one of MATLAB's, whose fields are arrays of references; if so, take its elements. Each is
+        named by its field Name, else by its number."""
+        fields = {key: node[key] for key in node if self._of_references(node, key)}
         count = next((one.size for one in fields.values()), 0)
         if not count or len(fields) != len(node) or any(one.size != count for one in fields.values()):
             return False
-        elements = {key: [file[ref] for ref in one[()].ravel() if ref] for key, one in fields.items()}
+        elements = {key: [self._file[ref] for ref in one[()].ravel() if ref] for key, one in fields.items()}
         names = [_characters(one) for one in elements.get("Name", [])]
         units = [_characters(one) for one in elements.get("Unit", [])]
         named = len(set(names)) == count and all(names)
         for key, values in elements.items():
             for at, value in enumerate(values):
                 label = names[at] if named else str(at + 1)
-                if isinstance(value, h5py.Dataset) and value.dtype.kind in "iufb":
-                    before = len(found)
-                    array(value, (*path, label, key))
-                    if len(found) > before and at < len(units) and units[at]:
-                        found[-1] = found[-1]._replace(unit=units[at])
+                if isinstance(value, self._h5py.Dataset) and value.dtype.kind in "iufb":
+                    before = len(self.found)
+                    self._array(value, (*path, label, key))
+                    if len(self.found) > before and at < len(units) and units[at]:
+                        self.found[-1] = self.found[-1]._replace(unit=units[at])
         return True
 
-    try:
-        group(file, ())
-    except BaseException:
-        file.close()  # one that is left open would be read in place of the next of this name
-        raise
-    return found, out, file.close
+    def _of_references(self, node: Any, key: str) -> bool:
+        """Whether a member of a group is an array of references, and in this file."""
+        h5py = self._h5py
+        return (
+            isinstance(node.get(key, getlink=True), h5py.HardLink)
+            and isinstance(node[key], h5py.Dataset)
+            and h5py.check_dtype(ref=node[key].dtype) is h5py.Reference
+        )
 
 
 class _Field:
