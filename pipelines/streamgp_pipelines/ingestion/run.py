@@ -36,7 +36,7 @@ from streamgp_data.reading.melted import Melted
 from streamgp_data.reading.records import Stopped
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.recordings.tree import SECONDS
-from streamgp_data.table import Table
+from streamgp_data.table import Table, TableMeta
 from streamgp_data.times import TimeReader
 from streamgp_pipelines.ingestion.choosing import as_table, asked_for
 from streamgp_pipelines.ingestion.chunk import (
@@ -162,66 +162,91 @@ class IngestionRun:
 
     def _attempt(self, uri: str, report: SourceReport) -> None:
         """Take a source from where it stands."""
-        config = self._config
-        source = open_source(uri, config.format, options_of(config))
-        if isinstance(source, Joined):
-            config = _of_joined(source, config)
-        unrolled = None
-        if source.sample.num_rows:
-            source, config = by_periods(source, config, self._table)
-            unrolled = source if isinstance(source, DayRows) else None
-            source, config = paired(source, config, self._table)
-            source = asked_for(source, config, self._table)
-        if config.melt:
-            clock = time_name(source, config, self._table) if source.sample.num_rows else None
-            source = Melted(source, config.melt, config.series or "unique_id", clock)
+        source, config, notes = _laid_out(uri, self._config, self._table)
         if not source.sample.num_rows:
             self._rowless(source, report)
             return
-        notes: list[str] = []
+        source, chosen = self._planned(source, config, notes, report)
+        self._check_options(source, chosen, report)
+        if self._config.dry_run:
+            report.state = "dry run"
+            self._count(source, chosen, report)
+            return
+        table = self._table_for(chosen)
+        sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, report.name)
+        start = self._start(table, source, chosen, sieve, report)
+        source.stopped = self._stopped.get(report.name)
+        reader = self._reader(source, chosen, start, report.name)
+        report.pieces = Pieces(source.uri, chosen.meta)
+        parts = report.pieces.seen(prefetch(_prepared(source, chosen, reader, sieve, start)))
+        if self._config.sort and chosen.meta.time is not None:
+            parts = iter(in_time_order(list(parts), chosen.meta.time))
+        end = self._commit_each(parts, chosen.meta, sieve, report, start)
+        self._remember_options(table, report.name)
+        report.doubts += [f"{report.name}: {note}" for note in report.pace.notes(table.meta)]
+        self._clocks[report.name] = (reader, end.lines)
+        self._stopped[report.name] = source.stopped
+        report.waiting = source.waiting
+
+    def _planned(
+        self, source: FileSource, config: IngestConfig, notes: list[str], report: SourceReport
+    ) -> tuple[FileSource, Plan]:
+        """The source with the columns of the table, and what becomes of them; the report says how it is read.
+
+        Args:
+            source: with rows.
+            config: the settings for it.
+            notes: what to say of it where it makes the table.
+            report: of it.
+        """
         if self._table is not None:
             source, config, notes = as_table(source, config, self._table)
-        elif unrolled is not None:
-            notes = [unrolled.note]
         chosen = plan(source, config, self._table, fill=True)
         if chosen.empty:
-            notes.append(f"{uri}: it has no column {', '.join(map(repr, chosen.empty))}: empty in its rows")
+            notes.append(f"{source.uri}: it has no column {', '.join(map(repr, chosen.empty))}: empty in its rows")
         report.reads, report.doubts = understood(source, chosen), doubts(source, chosen) + notes
         if self._table is None and self._config.time_format is None:
             report.doubts += readings(source, chosen, config.time is not None)
         elif config.time_format is None:
             report.doubts += known_format(source, chosen)
-        self._check_options(source, chosen, report)
-        if config.dry_run:
-            report.state = "dry run"
-            self._count(source, chosen, report)
-            return
+        return source, chosen
+
+    def _table_for(self, chosen: Plan) -> Table:
+        """The table, made where there is none, with the interval that was declared."""
         table = self._table or self._create(chosen)
         if chosen.meta != table.meta and chosen.meta.every_ns is not None:
             every, tolerance = chosen.meta.every_ns, chosen.meta.tolerance_ns
             self._patient(lambda: table.declare(every, tolerance))
             self._admission = self._patient(lambda: Admission(table))
+        return table
+
+    def _start(self, table: Table, source: FileSource, chosen: Plan, sieve: Sieve, report: SourceReport) -> Position:
+        """Where the rows begin that the table has not."""
         start = self._patient(lambda: self._position(table, report.name))
-        sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, report.name)
-        if config.repair and (before := self._repair(source, chosen, sieve, report, start)) is not None:
+        if self._config.repair and (before := self._repair(source, chosen, sieve, report, start)) is not None:
             start = before
             self._clocks.pop(report.name, None)
             self._stopped.pop(report.name, None)
-        source.stopped = self._stopped.get(report.name)
-        reader, lines = self._clocks.get(report.name, (None, -1))
+        return start
+
+    def _reader(self, source: FileSource, chosen: Plan, start: Position, name: str) -> TimeReader | None:
+        """The source's clock, having seen all rows before `start`: that of the last look, where it stands there."""
+        reader, lines = self._clocks.get(name, (None, -1))
         if reader is None or lines != start.lines or reader.clock != chosen.clock:
             reader = _wound_up(source, chosen, start)
-        report.pieces = Pieces(source.uri, chosen.meta)
-        parts = report.pieces.seen(prefetch(_prepared(source, chosen, reader, sieve, start)))
-        if config.sort and chosen.meta.time is not None:
-            parts = iter(in_time_order(list(parts), chosen.meta.time))
+        return reader
+
+    def _commit_each(
+        self, parts: Iterator[PreparedChunk], meta: TableMeta, sieve: Sieve, report: SourceReport, start: Position
+    ) -> Position:
+        """Commit chunks, each while the next is read; returns the position after the last."""
         empty: PreparedChunk | None = None
         for part in parts:
             empty = None if part.rows.num_rows else part
             if empty is None:
                 self._settle(sieve, report)
-                if config.max_ahead is not None:
-                    put_future_aside(part, chosen.meta, self._admission.newest, config.max_ahead)
+                if self._config.max_ahead is not None:
+                    put_future_aside(part, meta, self._admission.newest, self._config.max_ahead)
                 self._submit(sieve, report, part, start)
                 start = part.after
         self._settle(sieve, report)
@@ -229,11 +254,7 @@ class IngestionRun:
             self._submit(sieve, report, empty, start)
             start = empty.after
             self._settle(sieve, report)
-        self._remember_options(table, report.name)
-        report.doubts += [f"{report.name}: {note}" for note in report.pace.notes(table.meta)]
-        self._clocks[report.name] = (reader, start.lines)
-        self._stopped[report.name] = source.stopped
-        report.waiting = source.waiting
+        return start
 
     def _check_options(self, source: FileSource, chosen: Plan, report: SourceReport) -> None:
         """See that what was read of a source before would be the same rows with the options of this run.
@@ -449,6 +470,24 @@ def options_of(config: IngestConfig) -> dict[str, Any]:
     if config.time == ROW:  # where samples have no times, they are numbered
         found |= {"interval": interval(config.every) if config.every else SECONDS}
     return found | {"max_age": age, "time": None if config.time == ROW else config.time}
+
+
+def _laid_out(uri: str, config: IngestConfig, table: Table | None) -> tuple[FileSource, IngestConfig, list[str]]:
+    """The rows of a source as a table has them: days of hours unrolled, times in one column, signals that are wanted,
+    wide ones melted; the settings for it, and what to say of it where it makes the table."""
+    source, notes = open_source(uri, config.format, options_of(config)), list[str]()
+    if isinstance(source, Joined):
+        config = _of_joined(source, config)
+    if source.sample.num_rows:
+        source, config = by_periods(source, config, table)
+        if isinstance(source, DayRows):
+            notes = [source.note]
+        source, config = paired(source, config, table)
+        source = asked_for(source, config, table)
+    if config.melt:
+        clock = time_name(source, config, table) if source.sample.num_rows else None
+        source = Melted(source, config.melt, config.series or "unique_id", clock)
+    return source, config, notes
 
 
 def _of_joined(source: Joined, config: IngestConfig) -> IngestConfig:
