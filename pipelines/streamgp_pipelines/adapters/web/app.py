@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import version
@@ -146,9 +147,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         config: its limits.
         token: that clients need; None where anybody may ask.
     """
-    metrics, memo = Metrics(service), Memo()
-    names = list(service.hosts)
-    first = service.hosts[names[0]]
+    shared = _Shared(service, config, Metrics(service), Memo())
     app = FastAPI(
         title="streamgp",
         version=version("streamgp"),
@@ -158,45 +157,46 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         openapi_url="/openapi.json",
         dependencies=[Depends(_asked)],
     )
-    app.add_middleware(cast("Any", Guard), config=config, token=token, metrics=metrics, memo=memo)
+    app.add_middleware(cast("Any", Guard), config=config, token=token, metrics=shared.metrics, memo=shared.memo)
     _handle_errors(app)
+    _add_rows(app, shared)  # to the app itself: a router would cost each request a tenth more
+    _add_forecasts(app, shared)
+    _add_newest(app, shared)
+    _add_service(app, shared)
+    describe(app, service)
+    return app
 
-    def host_of(name: str | None) -> Host:
-        if name is None and len(names) == 1:
-            return first
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the routes share."""
+
+    service: Service
+    config: ServeConfig
+    metrics: Metrics
+    memo: Memo
+
+    def host(self, name: str | None) -> Host:
+        """The checkpoint of a request.
+
+        Raises:
+            Refusal: there are several and it names none, or there is none of this name.
+        """
+        hosts = self.service.hosts
+        if name is None and len(hosts) == 1:
+            return next(iter(hosts.values()))
+        known = f"one of: {', '.join(hosts)}"
         if name is None:
-            raise Refusal(422, "query.name: there are several checkpoints", f"one of: {', '.join(names)}", "query.name")
-        if name not in service.hosts:
-            raise Refusal(
-                404, f"query.name: there is no checkpoint {name!r}", f"one of: {', '.join(names)}", "query.name"
-            )
-        return service.hosts[name]
+            raise Refusal(422, "query.name: there are several checkpoints", known, "query.name")
+        if name not in hosts:
+            raise Refusal(404, f"query.name: there is no checkpoint {name!r}", known, "query.name")
+        return hosts[name]
 
-    async def give(
-        host: Host, view: LearnerView, form: Format, horizon: int | None, levels: list[float] | None,
-        quantiles: list[float] | None, future: tuple[int, Any] | None,
-    ) -> Response:  # fmt: skip
-        most = view.spec.horizon
-        if horizon is not None and horizon > most:
-            message = f"query.horizon: this checkpoint forecasts {most} steps"
-            raise Refusal(422, message, f"ask for at most {most}, or train with a longer --horizon", "query.horizon")
-        marked, rows = future or (None, None)
-        asked = (form, horizon, ordered(levels), ordered(quantiles))
-        lagging = host.lagging
-        kept = view.kept("forecast", *asked, marked, lagging)
-        if kept is None:
-            kept = await run_in_threadpool(view.forecast, *asked, rows, marked, lagging)
-        return _response(kept, form, view)
 
-    tables = {name: service.intake(host).table for name, host in service.hosts.items()}
-    row_of = {name: example_of_rows(table) for name, table in tables.items()}
-    future_of = {
-        name: example_of_future(tables[name], host.session.learner.windows.spec) for name, host in service.hosts.items()
-    }
-    posted = body(row_of, config.request_rows)
-    long = "Long format: unique_id, ds, cutoff, the forecast and its bands, one row a step"
-    shown: dict[int | str, dict[str, Any]] = {200: formats(long)}
-
+def _add_rows(app: FastAPI, shared: _Shared) -> None:
+    """The route that takes rows."""
+    row_of = {name: example_of_rows(shared.service.intake(host).table) for name, host in shared.service.hosts.items()}
+    posted = body(row_of, shared.config.request_rows)
     untaken = PROBLEMS | {422: {"model": Untaken, "description": "A parameter is wrong, or no row was taken"}}
 
     @app.post("/rows", response_model=Taken, responses=untaken, openapi_extra=posted, summary="Add rows")
@@ -207,15 +207,15 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         again. Times are written as in the table's source, or as ISO 8601. Rows that cannot be taken are named with
         their reasons, beside what became of the others; a request of such rows alone is answered with 422.
         """
-        host = host_of(name)
-        intake = service.intake(host)
-        given, kind = await _body(request, config)
+        host = shared.host(name)
+        intake = shared.service.intake(host)
+        given, kind = await _body(request, shared.config)
 
         def read() -> Any:
-            return intake.submit(_source(given, kind, config, intake.table, row_of[host.name]))
+            return intake.submit(_source(given, kind, shared.config, intake.table, row_of[host.name]))
 
         found: Receipt = await asyncio.wrap_future(await run_in_threadpool(read))
-        metrics.rows(intake.table.path, found)
+        shared.metrics.rows(intake.table.path, found)
         aside = [Quarantined(**one._asdict()) for one in found.quarantined]
         if aside and not found.accepted + found.duplicates:
             return answer(422, _untaken(aside))
@@ -229,7 +229,17 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         )
         return Response(taken.model_dump_json(), media_type=JSON)
 
-    @app.get("/forecast", responses={**PROBLEMS, **shown}, summary="Forecast")
+
+def _add_forecasts(app: FastAPI, shared: _Shared) -> None:
+    """Forecasts of the newest state, with the known inputs that were posted last or with those of the request."""
+    future_of = {
+        name: example_of_future(shared.service.intake(host).table, host.session.learner.windows.spec)
+        for name, host in shared.service.hosts.items()
+    }
+    long = "Long format: unique_id, ds, cutoff, the forecast and its bands, one row a step"
+    shown: dict[int | str, dict[str, Any]] = {**PROBLEMS, 200: formats(long)}
+
+    @app.get("/forecast", responses=shown, summary="Forecast")
     async def forecast(
         request: Request, name: Name = None, horizon: Horizon = None, level: Levels = None, quantile: Quantiles = None
     ) -> Response:
@@ -237,16 +247,16 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
 
         Known inputs are those that were posted last.
         """
-        host = host_of(name)
+        host = shared.host(name)
         view, future = _view(host), host.future
-        found = await give(host, view, _wanted(request), horizon, level, quantile, future)
+        found = await _forecast(host, view, _wanted(request), horizon, level, quantile, future)
         if future is host.future:
-            memo.keep(request.scope, host, view, found)
+            shared.memo.keep(request.scope, host, view, found)
         return found
 
     @app.post(
         "/forecast",
-        responses={**PROBLEMS, **shown},
+        responses=shown,
         openapi_extra=body(future_of),
         summary="Forecast from inputs",
     )
@@ -257,16 +267,38 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
 
         They are kept, and used by later requests that have none.
         """
-        host = host_of(name)
+        host = shared.host(name)
         view, form = _view(host), _wanted(request)
-        given, kind = await _body(request, config)
-        future = (next(_futures), await run_in_threadpool(_frame, given, kind, config, future_of[host.name]))
-        found = await give(host, view, form, horizon, level, quantile, future)
+        given, kind = await _body(request, shared.config)
+        future = (next(_futures), await run_in_threadpool(_frame, given, kind, shared.config, future_of[host.name]))
+        found = await _forecast(host, view, form, horizon, level, quantile, future)
         await run_in_threadpool(host.keep_future, future)
         return found
 
+
+async def _forecast(
+    host: Host, view: LearnerView, form: Format, horizon: int | None, levels: list[float] | None,
+    quantiles: list[float] | None, future: tuple[int, Any] | None,
+) -> Response:  # fmt: skip
+    """The forecast of a view, made once for all who ask the same; future: known inputs, and the mark of these."""
+    most = view.spec.horizon
+    if horizon is not None and horizon > most:
+        message = f"query.horizon: this checkpoint forecasts {most} steps"
+        raise Refusal(422, message, f"ask for at most {most}, or train with a longer --horizon", "query.horizon")
+    marked, rows = future or (None, None)
+    asked = (form, horizon, ordered(levels), ordered(quantiles))
+    lagging = host.lagging
+    kept = view.kept("forecast", *asked, marked, lagging)
+    if kept is None:
+        kept = await run_in_threadpool(view.forecast, *asked, rows, marked, lagging)
+    return _response(kept, form, view)
+
+
+def _add_newest(app: FastAPI, shared: _Shared) -> None:
+    """What came last: rows, scores, forecasts with their truths, alarms."""
+
     async def newest_of(what: Literal["history", "scored"], request: Request, name: str | None, rows: int) -> Response:
-        view, form = _view(host_of(name)), _wanted(request)
+        view, form = _view(shared.host(name)), _wanted(request)
         make, kept = view.history if what == "history" else view.scored, view.kept(what, form, rows)
         return _response(await run_in_threadpool(make, form, rows) if kept is None else kept, form, view)
 
@@ -282,7 +314,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
     @app.get("/scores", responses={**PROBLEMS, 200: json_object("Scores of all forecasts so far")}, summary="Scores")
     async def scores(name: Name = None) -> Response:
         """Scores of every forecast so far whose truth has come: rmse, mae, crps, coverage by level, by step, ..."""
-        view = _view(host_of(name))
+        view = _view(shared.host(name))
         kept = view.kept("scores")
         return _response(await run_in_threadpool(view.scores) if kept is None else kept, "json", view)
 
@@ -302,15 +334,19 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
     @app.get("/alarms", responses={**PROBLEMS, 200: json_object("Counts, and the newest alarms")}, summary="Alarms")
     async def alarms(name: Name = None) -> Response:
         """The newest alarms, at most 1,000, of a checkpoint with --alarm-rate."""
-        host = host_of(name)
+        host = shared.host(name)
         return _response(await run_in_threadpool(host.alarms), "json", _view(host))
+
+
+def _add_service(app: FastAPI, shared: _Shared) -> None:
+    """The state of the service, and its page."""
+    service = shared.service
+    state: dict[int | str, dict[str, Any]] = {503: {"model": ServiceState}, **_only(400, 422, 429)}
 
     @app.get("/models", responses=PROBLEMS, summary="Checkpoints")
     async def models() -> list[ModelInfo]:
         """The checkpoints that are served."""
         return [_about(host, service) for host in service.hosts.values()]
-
-    state: dict[int | str, dict[str, Any]] = {503: {"model": ServiceState}, **_only(400, 422, 429)}
 
     @app.get("/health", responses=state, summary="Alive", response_model_exclude_defaults=True)
     async def health(response: Response) -> ServiceState:
@@ -328,15 +364,12 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
     @app.get("/metrics", responses={**PROBLEMS, 200: {"content": {"text/plain": {}}}}, summary="Metrics")
     async def prometheus() -> Response:
         """Counts and gauges for Prometheus."""
-        page = await run_in_threadpool(metrics.page)
+        page = await run_in_threadpool(shared.metrics.page)
         return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/", include_in_schema=False)
     async def live() -> Response:
         return _page()
-
-    describe(app, service)
-    return app
 
 
 def _asked(request: Request) -> None:
