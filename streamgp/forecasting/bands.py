@@ -358,73 +358,36 @@ class Bands(Declared, Volatility):
         """mean, deviation: (N, O, H). seen: (N, O, 3, 2) volatility sums. wanted: (Q,) probabilities."""
         outputs, horizon = self.shape.outputs, self.shape.horizon
         units, unit = lanes.units(outputs), lanes.at[:, None] * outputs + np.arange(outputs)  # (V,), (N, O)
-        log = self._volatility(seen, self._raw[asked.series.numpy()])  # (N, O, 3)
-        risen = log[..., :2] - log[..., 2:]
-        risen = risen * (risen / JUMPS - 1.0).clip(0.0, 1.0)
-        risen[..., 0][self._bounds.bounded(units)[unit]] = 0.0  # few large values among zeros are no new noise
-        level = log[..., 2] + risen.max(-1)
-        base = level[..., None] + self._profile(lanes.own)[lanes.at]  # (N, O, H)
-        unit_scale: Floats = np.exp(base)
-
-        def relative(distance: Floats, share: float) -> Floats:
-            """log of a distance in units of the base, with a floor; 0 where it is not known."""
-            return np.asarray(np.nan_to_num(np.log(distance + share * unit_scale + TINY) - base).clip(-8.0, 8.0))
-
-        none, lower = np.zeros_like(base), self._lower(units)[unit][..., None]  # (N, O, 1)
-        spread = getattr(asked.issued, "spread", None)
-        reference = np.abs(mean - self._by_step(asked.reference))
-        phase = none + asked.phase.numpy()[:, None, :]
-        parts = [
-            none + (log[..., 0] - level)[..., None],
-            none + (log[..., 1] - level)[..., None],
-            relative(deviation, 0.0),
-            np.where(np.isnan(reference), 0.0, relative(reference, 0.3)),
-            none if spread is None else relative(self._by_step(spread), 0.1),
-            none if not np.isfinite(lower).any() else self._above(lower, mean, relative),
-            none if self.upper == np.inf else np.minimum(relative((self.upper - mean).clip(0), 0.3), 1.0),
-            phase,
-        ]
-        found = np.stack(parts)  # (8, N, O, H)
-        phi = self._phi(found, np.arange(horizon))
-        last, run, slope = course(self._masses, asked.past, none, units, unit)
+        lower = self._lower(units)[unit][..., None]  # (N, O, 1)
+        base, faster = self._base(asked, lanes, seen, units, unit)
+        found = self._measured(asked, mean, deviation, base, faster, lower)
+        last, run, slope = course(self._masses, asked.past, np.zeros_like(base), units, unit)
         slots, state = dict[int, list[int]](), np.zeros(mean.shape, np.int64)
         if not self.shape.seasonal:
-            moving = slope * np.arange(1, horizon + 1) / unit_scale
-            slots, state = states(self._masses, last, moving, units, unit)
-        at_mass = state == STATES - 1
+            slots, state = states(self._masses, last, slope, base, units, unit)
+        phi, at_mass = self._phi(found, np.arange(horizon)), state == STATES - 1
         views = [shape.view(units[unit], phi, base, mean, last, slope, at_mass) for shape in self._shapes]
-        block, group = state if self.period == 1 else self._block(phase), self._group
+        block = state if self.period == 1 else self._block(found[-1])
         moved, median = self._trackers.moved(wanted, units), 0.5 + self._trackers.moves(np.array([0.5]), units)[..., 0]
-        at = unit[..., None], block, group
-        quantiles = self._shapes[0].quantiles(units, views[0], mean, at, moved, median)
+        quantiles = self._shapes[0].quantiles(
+            units, views[0], mean, (unit[..., None], block, self._group), moved, median
+        )
         beside = np.full((len(views) - 1, 2 * JUDGED, *mean.shape), np.nan)
         judged = np.linspace(0, len(wanted) - 1, JUDGED).round().astype(np.int64)
         for v in (v for v, own in slots.items() if own and self._split[units[v]]):
             n, o = np.nonzero(unit == v)
-            view, here = views[1].rows(n, o), block[n, o]
-            now = (part[n, o] for part in (mean, np.exp(views[1].log_scale), last, run, slope))
-            p = self._masses.probability(units[v], slots[v], AtOrigin(np.arange(horizon), *now))
-            grid, alone = np.tile(GRID, (1, self._tracked, 1)), np.zeros((len(n), 1), np.int64)
-            other = self._shapes[1].quantiles(
-                units[v : v + 1], view, mean[n, o], (alone, here, group), grid, median[v : v + 1]
-            )
-            mixed = self._masses.mixture(units[v], slots[v], p, GRID, other, moved[v][here])
-            plain = quantiles[n, o]
+            parts = mean, np.exp(views[1].log_scale), last, run, slope
+            now = AtOrigin(np.arange(horizon), *(part[n, o] for part in parts))
+            plain, view = quantiles[n, o], views[1].rows(n, o)
+            mixed = self._mixed(units[v], slots[v], now, view, block[n, o], moved[v], median[v])
             both = np.concatenate([plain[..., judged], mixed[..., judged]], -1)
             beside[0][:, n, o] = np.moveaxis(both, -1, 0).clip(lower[n, o], self.upper)
-            quantiles[n, o] = np.where(self._earned(units[v])[group, state[n, o], None], mixed, plain)
+            quantiles[n, o] = np.where(self._earned(units[v])[self._group, state[n, o], None], mixed, plain)
         ends, quantiles = self._capped(quantiles, mean, deviation, units, unit, block, wanted)
-        if asked.age is not None and bool((asked.age > 0).any()):
-            wider = self.outages.wider(asked.series, asked.age, self._profile(lanes.own)[lanes.at])
-            quantiles = mean[..., None] + (quantiles - mean[..., None]) * wider.numpy().reshape(*mean.shape, 1)
-        if asked.blur is not None and bool((asked.blur > 0).any()):
-            usual = NORMAL * np.exp(views[0].log_scale) + TINY
-            more = np.sqrt(1.0 + np.square(self._by_step(asked.blur) / usual))
-            quantiles = mean[..., None] + (quantiles - mean[..., None]) * more[..., None]
-        quantiles = quantiles.clip(lower[..., None], self.upper)
+        quantiles = self._widened(quantiles, mean, views[0].log_scale, asked, lanes).clip(lower[..., None], self.upper)
         if self._finds:  # a point below a bound that was found is at it, and the lowest quantile says so
             quantiles[..., 0] = np.where(mean < lower, lower, quantiles[..., 0])
-        features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, phase, *ends]
+        features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, found[-1], *ends]
         alone = ~self._split[units][unit][..., None]
         for view, own in zip(views[1:], beside, strict=True):
             features += [np.where(alone, np.nan, part) for part in (state, *view, *own)]
@@ -433,6 +396,88 @@ class Bands(Declared, Volatility):
             torch.from_numpy(np.moveaxis(quantiles, -1, 0).reshape(len(wanted), -1, columns)),
             torch.from_numpy(np.stack(features).reshape(len(features), -1, columns)),
         )
+
+    def _base(self, asked: Questions, lanes: Lanes, seen: Floats, units: Ints, unit: Ints) -> tuple[Floats, Floats]:
+        """b, (N, O, H); and log v₀ and log v₁ less the part of b that all steps share, (N, O, 2).
+
+        Args:
+            asked: N questions.
+            lanes: their streams.
+            seen: (N, O, 3, 2) volatility sums.
+            units: (V,) of the streams.
+            unit: (N, O) which of these.
+        """
+        log = self._volatility(seen, self._raw[asked.series.numpy()])  # (N, O, 3)
+        risen = log[..., :2] - log[..., 2:]
+        risen = risen * (risen / JUMPS - 1.0).clip(0.0, 1.0)
+        risen[..., 0][self._bounds.bounded(units)[unit]] = 0.0  # few large values among zeros are no new noise
+        level = log[..., 2] + risen.max(-1)
+        return level[..., None] + self._profile(lanes.own)[lanes.at], log[..., :2] - level[..., None]
+
+    def _measured(
+        self, asked: Questions, mean: Floats, deviation: Floats, base: Floats, faster: Floats, lower: Floats
+    ) -> Floats:
+        """(8, N, O, H) what φ is computed from.
+
+        Args:
+            asked: N questions.
+            mean: (N, O, H) the points.
+            deviation: (N, O, H) raw standard deviations.
+            base: (N, O, H) b.
+            faster: (N, O, 2) of `_base`.
+            lower: (N, O, 1) lower bounds; -inf: none.
+        """
+        unit_scale: Floats = np.exp(base)
+
+        def relative(distance: Floats, share: float) -> Floats:
+            """log of a distance in units of the base, with a floor; 0 where it is not known."""
+            return np.asarray(np.nan_to_num(np.log(distance + share * unit_scale + TINY) - base).clip(-8.0, 8.0))
+
+        none, spread = np.zeros_like(base), getattr(asked.issued, "spread", None)
+        reference = np.abs(mean - self._by_step(asked.reference))
+        parts = [
+            none + faster[..., :1],
+            none + faster[..., 1:],
+            relative(deviation, 0.0),
+            np.where(np.isnan(reference), 0.0, relative(reference, 0.3)),
+            none if spread is None else relative(self._by_step(spread), 0.1),
+            none if not np.isfinite(lower).any() else self._above(lower, mean, relative),
+            none if self.upper == np.inf else np.minimum(relative((self.upper - mean).clip(0), 0.3), 1.0),
+            none + asked.phase.numpy()[:, None, :],
+        ]
+        return np.stack(parts)
+
+    def _mixed(
+        self, unit: int, slots: list[int], now: AtOrigin, view: View, block: Ints, moved: Floats, median: Floats
+    ) -> Floats:
+        """(R, H, Q) quantiles of the mixture with the masses of a unit.
+
+        Args:
+            unit: that they are of.
+            slots: of its masses.
+            now: where its R forecasts begin, (R, H).
+            view: of them, outside of the masses.
+            block: (R, H) of the cycle, or states of y₀.
+            moved: (K, Q) probabilities, for each block.
+            median: (K,) the probability that stands for ½.
+        """
+        p = self._masses.probability(unit, slots, now)
+        grid, alone = np.tile(GRID, (1, self._tracked, 1)), np.zeros((len(block), 1), np.int64)
+        at = alone, block, self._group
+        other = self._shapes[1].quantiles(np.array([unit]), view, now.mean, at, grid, median[None])
+        return self._masses.mixture(unit, slots, p, GRID, other, moved[block])
+
+    def _widened(self, quantiles: Floats, mean: Floats, log_scale: Floats, asked: Questions, lanes: Lanes) -> Floats:
+        """Quantiles (N, O, H, Q), farther from the points where targets were last known some rows ago, or where known
+        inputs are not known; mean, log_scale: (N, O, H) points and log s."""
+        if asked.age is not None and bool((asked.age > 0).any()):
+            wider = self.outages.wider(asked.series, asked.age, self._profile(lanes.own)[lanes.at])
+            quantiles = mean[..., None] + (quantiles - mean[..., None]) * wider.numpy().reshape(*mean.shape, 1)
+        if asked.blur is not None and bool((asked.blur > 0).any()):
+            usual = NORMAL * np.exp(log_scale) + TINY
+            more = np.sqrt(1.0 + np.square(self._by_step(asked.blur) / usual))
+            quantiles = mean[..., None] + (quantiles - mean[..., None]) * more[..., None]
+        return quantiles
 
     def _capped(
         self, quantiles: Floats, mean: Floats, deviation: Floats, units: Ints, unit: Ints, block: Ints, wanted: Floats

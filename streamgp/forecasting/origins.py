@@ -45,18 +45,25 @@ def course(masses: Masses, past: Tensor | None, none: Floats, units: Ints, unit:
     return found[0], found[1], found[2]
 
 
-def states(masses: Masses, last: Floats, moving: Floats, units: Ints, unit: Ints) -> tuple[dict[int, list[int]], Ints]:
+def states(
+    masses: Masses, last: Floats, slope: Floats, base: Floats, units: Ints, unit: Ints
+) -> tuple[dict[int, list[int]], Ints]:
     """The masses of each of the units that has some, and (N, O, H) the states of y₀; 0 without masses.
 
     Args:
         masses: of the units.
         last: (N, O, H) y₀.
-        moving: (N, O, H) how far it moves until the step, in e^b.
+        slope: (N, O, H) of `course`.
+        base: (N, O, H) b.
         units: as of `course`.
         unit: as of `course`.
     """
     state, slots = np.zeros(last.shape, np.int64), dict[int, list[int]]()
-    for v in np.flatnonzero(masses.met[units]).tolist():
+    met = np.flatnonzero(masses.met[units]).tolist()
+    if not met:
+        return slots, state
+    moving = slope * np.arange(1, last.shape[-1] + 1) / np.exp(base)  # until the step, in e^b
+    for v in met:
         n, o = np.nonzero(unit == v)
         now, way = last[n, o], moving[n, o]
         slots[v] = masses.active(units[v]) if np.isfinite(now).all() else []
