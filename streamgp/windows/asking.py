@@ -7,6 +7,7 @@ ago its targets were known (`Asks.age`), and how far off the known inputs ahead 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -105,51 +106,29 @@ class Asking:
             columns = self._without(differ, columns, rows, self._lags, timeline, instead=False)
             age = self._age(columns, rows, recent)
             past[0] = columns = self._filled(columns, past[1] if self.shape.seasonal else None, rows, timeline, recent)
-        given = future is not None
-        if not spec.lags:
-            own = np.zeros(1, np.int64)
-            ahead.append(self._look(timeline, rows, own, slice(outputs, None)) if future is None else future)
-        elif spec.known:
-            if future is None:  # the row's own values first, for what may be missing behind them
-                future = self._look(timeline, rows, np.append(0, self._ahead), self._known)
-                future = (filled(future) if spec.gaps == "fill" else future)[:, 1:]
-            ahead.append(future)
+        inputs = self._inputs(rows, timeline, future)
+        if inputs is not None:
+            ahead.append(inputs)
         if spec.calendar:
             ahead.append(calendar.values(when, spec.zone, spec.every_ns))
-        doubt, stale = self._doubt(rows, given)
+        doubt, stale = self._doubt(rows, future is not None)
         x = _beside(past), _beside(ahead) if ahead else np.zeros((*when.shape, 0))
         whole &= finite(x[1])
-        if spec.lags and spec.gaps == "fill":
-            whole &= rows.step >= self._first
-            whole &= np.isfinite(x[0][:, -1, :outputs]).all(1)
-            whole &= not self.shape.seasonal or np.isfinite(x[0][:, -1, -outputs:]).all(1)
-        elif spec.lags:
-            whole &= finite(x[0])
+        if spec.lags:
+            whole &= self._whole(x[0], rows)
         kept = slice(None) if whole.all() else whole
         origin = rows.step - (0 if spec.lags else 1)
         parts = (part[kept] for part in (rows.code, origin, rows.position, rows.ds, when, age))
         series, origins, position, cutoff, ds, ages = (long(part) for part in parts)
         doubts, stales = (torch.from_numpy(part[kept]) for part in (doubt, stale))
-        inputs = Inputs(torch.from_numpy(x[0][kept]), torch.from_numpy(x[1][kept]))
+        window = Inputs(torch.from_numpy(x[0][kept]), torch.from_numpy(x[1][kept]))
         if self._filler is not None:
-            left, near = Current(*(part[kept] for part in rows)), columns[kept]
-            left_differ = None if differ is None else differ[kept]
-
-            def look(off: Ints) -> Floats:
-                found, lag = self._look(timeline, left, off), off - self._lags[0]
-                inside = np.flatnonzero((off <= 0) & (lag >= 0))
-                found[:, inside] = near[:, lag[inside]]
-                back = np.flatnonzero(off <= 0)
-                if left_differ is not None:
-                    far = np.flatnonzero((off <= 0) & (lag < 0))
-                    found[:, far] = self._without(left_differ, found[:, far], left, off[far], timeline)
-                found[:, back, :outputs] = self._at_phases(found[:, back, :outputs], left, off[back], recent)
-                return found
-
-            known = None if future is None else future[kept]
-            inputs = inputs._replace(context=torch.from_numpy(self._filler.fill(look, left.step, when[kept], known)))
+            own, near = Current(*(part[kept] for part in rows)), columns[kept]
+            look = partial(self._around, own, timeline, recent, near, None if differ is None else differ[kept])
+            known = None if inputs is None else inputs[kept]
+            window = window._replace(context=torch.from_numpy(self._filler.fill(look, own.step, when[kept], known)))
         blur = torch.zeros(len(series), self.shape.columns, dtype=torch.float64)
-        return Asks(series, origins, position, cutoff, ds, ages, doubts, blur, stales, inputs)
+        return Asks(series, origins, position, cutoff, ds, ages, doubts, blur, stales, window)
 
     def shifted(self, asks: Asks, column: int, sign: float) -> Inputs:
         """The windows as they would be if what stands in for a known input that was lost were wrong: by its standard
@@ -175,6 +154,55 @@ class Asking:
 
         moved = torch.from_numpy(self._filler.move(nothing, known))
         return Inputs(past, future, context + moved)
+
+    def _inputs(self, rows: Current, timeline: Timeline, future: Floats | None) -> Floats | None:
+        """(N, H, ·) the known inputs ahead, or without lags those of the row itself; None where there are none.
+
+        Args:
+            rows: N of them.
+            timeline: finds rows.
+            future: the values, where they are given.
+        """
+        spec = self.spec
+        if spec.lags and not spec.known:
+            return None
+        if future is not None:
+            return future
+        if not spec.lags:
+            return self._look(timeline, rows, np.zeros(1, np.int64), slice(len(spec.targets), None))
+        found = self._look(timeline, rows, np.append(0, self._ahead), self._known)  # for what may be missing after it
+        return (filled(found) if spec.gaps == "fill" else found)[:, 1:]
+
+    def _whole(self, past: Floats, rows: Current) -> Bools:
+        """(N,) whether windows (N, L, C) are there: whole, or with gaps="fill" at their newest row."""
+        if self.spec.gaps == "reset":
+            return finite(past)
+        outputs = len(self.spec.targets)
+        found = (rows.step >= self._first) & np.isfinite(past[:, -1, :outputs]).all(1)
+        return found & np.isfinite(past[:, -1, -outputs:]).all(1) if self.shape.seasonal else found
+
+    def _around(
+        self, rows: Current, timeline: Timeline, recent: Recent | None, lags: Floats, differ: Floats | None, off: Ints
+    ) -> Floats:
+        """(N, J, C) values at offsets, with what stands in for missing targets.
+
+        Args:
+            rows: N of them.
+            timeline: finds rows.
+            recent: of `ask`.
+            lags: (N, L, C) as they are in the windows.
+            differ: (N, O) of `_differs`; None where nothing is.
+            off: (J,) the offsets.
+        """
+        found, lag, outputs = self._look(timeline, rows, off), off - self._lags[0], len(self.spec.targets)
+        inside = np.flatnonzero((off <= 0) & (lag >= 0))
+        found[:, inside] = lags[:, lag[inside]]
+        back = np.flatnonzero(off <= 0)
+        if differ is not None:
+            far = np.flatnonzero((off <= 0) & (lag < 0))
+            found[:, far] = self._without(differ, found[:, far], rows, off[far], timeline)
+        found[:, back, :outputs] = self._at_phases(found[:, back, :outputs], rows, off[back], recent)
+        return found
 
     def _doubt(self, rows: Current, given: bool) -> tuple[Floats, Bools]:
         """(N, H, K) standard deviations of the known inputs ahead, 0 where they are known, and (N, H) whether one was
@@ -287,20 +315,36 @@ class Asking:
             differ = np.where(known & (away > differ[:, None]).any(1), np.inf, differ)
             row, output = np.nonzero(~known & np.isfinite(differ))
             if len(row):  # in an outage the last known value tells, unless it stands alone
-                last, step = self.latest.find(rows.code[row], rows.step[row], rows.step[row], recent)
-                at = np.arange(len(row)), output
-                since = np.maximum(step[at] - rows.step[row], -self._back)[:, None]
-                beside = np.concatenate([since - back for back in (week, 2 * week, 1, week + 1, 2 * week + 1)], 1)
-                around, most = self._one_by_one(rows, timeline, row, beside, output), differ[row, output]
-                one = np.abs(around[:, :2] - self._learned(last)[at][:, None])
-                two = np.abs(around[:, 3:] - around[:, 2:3])
-                unlike = ~(one <= most[:, None]).any(1) & ~(two <= most[:, None]).any(1) & ~np.isnan(around[:, 2])
+                unlike = self._last_differ(rows, timeline, recent, row, output, differ[row, output])
                 differ[row[unlike], output[unlike]] = np.inf
             if timeline.line is not None and (rows.place >= 0).all():  # most batches have nothing that differs
                 line = self._learned(timeline.line[:, self._targets])
                 if not (np.abs(line[week:] - line[:-week]) > differ.min(0)).any():
                     return None
         return differ
+
+    def _last_differ(
+        self, rows: Current, timeline: Timeline, recent: Recent | None, row: Ints, output: Ints, most: Floats
+    ) -> Bools:
+        """(P,) whether both the last known value and the one before it differ from those of the two weeks before.
+
+        Args:
+            rows: N of them.
+            timeline: finds rows.
+            recent: of `ask`.
+            row, output: (P,) rows and targets that are looked at.
+            most: (P,) by how much values differ.
+        """
+        week, _ = self._weeks
+        last, step = self.latest.find(rows.code[row], rows.step[row], rows.step[row], recent)
+        at = np.arange(len(row)), output
+        since = np.maximum(step[at] - rows.step[row], -self._back)[:, None]
+        beside = np.concatenate([since - back for back in (week, 2 * week, 1, week + 1, 2 * week + 1)], 1)
+        around = self._one_by_one(rows, timeline, row, beside, output)
+        one = np.abs(around[:, :2] - self._learned(last)[at][:, None])
+        two = np.abs(around[:, 3:] - around[:, 2:3])
+        same = (one <= most[:, None]).any(1) | (two <= most[:, None]).any(1)
+        return np.asarray(~same & ~np.isnan(around[:, 2]))
 
     def _without(
         self, differ: Floats | None, found: Floats, rows: Current, off: Ints, timeline: Timeline, instead: bool = True
