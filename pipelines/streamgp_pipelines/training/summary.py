@@ -54,28 +54,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         (`Alarms.summary`); `transforms`, of each target, {} where none was asked for.
     """
     scores = learner.summary()
-    warnings = [*session.warnings, *learner.notes, *learner.model.warnings(), *learner.counts.warnings()]
-    if not scores["scored"]:
-        warnings.append(f"nothing was scored: {_why_unscored(session, learner)}")
-    counts, spec = learner.counts, learner.windows.spec
-    if spec.lags and spec.gaps == "reset" and counts.broken > LOST * (counts.whole + counts.broken):
-        part = counts.broken / (counts.whole + counts.broken)
-        warnings.append(
-            f"at {part:.0%} of the rows nothing was forecast, because a value of the window was missing: "
-            "--gaps fill forecasts there too"
-        )
-    naive = learner.scores.past_naive_mae()
-    warnings += _worse_than_naive(scores["mae"], naive)
-    warnings += _outliers(learner, Moments.of(session.table.meta))
-    if learner.windows.late:
-        newest = Moments.of(session.table.meta).say(int(learner.windows.newest().ds.max()))
-        why = _why_late(learner.windows, session.table)
-        warnings.append(f"{learner.windows.late} rows were not learned: {why}. The newest row is of {newest}")
-    if versions := session.table.versions_since(int(session.offset.get(KNOWN, session.table.rows))):
-        warnings.append(
-            f"{versions} rows with other values for times that the table had came after this run began. Where the row "
-            "had been learned by then, the run goes on with that: --fresh learns it as it is now"
-        )
+    naive, spec = learner.scores.past_naive_mae(), learner.windows.spec
+    warnings = _warnings(session, learner, scores, naive)
     kinds: Json = {}
     if any(word != "none" for word in session.config.transform):
         kinds = dict.fromkeys(spec.targets, "none")
@@ -83,8 +63,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     return {
         "run_id": run_id,
         "model": session.config.model,
-        "target": list(learner.windows.spec.targets),
-        "unit": unit_of(session.table, learner.windows.spec),
+        "target": list(spec.targets),
+        "unit": unit_of(session.table, spec),
         "rows": learner.rows,
         "new_rows": learner.rows - session.before,
         "warmup": learner.warmed,
@@ -102,13 +82,39 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "checkpoint": shown(session.config.checkpoint),
         "offset": dict(session.offset),
         "table_version": session.table.version,
-        "known": list(learner.windows.spec.known),
-        "unused": list(unused(session.config, learner.windows.spec, session.table.schema)),
-        "lags": learner.windows.spec.lags,
-        "seasons": list(learner.windows.spec.seasons),
+        "known": list(spec.known),
+        "unused": list(unused(session.config, spec, session.table.schema)),
+        "lags": spec.lags,
+        "seasons": list(spec.seasons),
         "transforms": kinds,
         "warnings": list(warnings),
     }
+
+
+def _warnings(session: Session, learner: Learner, scores: dict[str, Any], naive: float | None) -> list[str]:
+    """What was wrong, and what to do; naive: mean absolute error of the naive forecast, where it is known."""
+    warnings = [*session.warnings, *learner.notes, *learner.model.warnings(), *learner.counts.warnings()]
+    if not scores["scored"]:
+        warnings.append(f"nothing was scored: {_why_unscored(session, learner)}")
+    counts, spec = learner.counts, learner.windows.spec
+    if spec.lags and spec.gaps == "reset" and counts.broken > LOST * (counts.whole + counts.broken):
+        part = counts.broken / (counts.whole + counts.broken)
+        warnings.append(
+            f"at {part:.0%} of the rows nothing was forecast, because a value of the window was missing: "
+            "--gaps fill forecasts there too"
+        )
+    warnings += _worse_than_naive(scores["mae"], naive)
+    warnings += _outliers(learner, Moments.of(session.table.meta))
+    if learner.windows.late:
+        newest = Moments.of(session.table.meta).say(int(learner.windows.newest().ds.max()))
+        why = _why_late(learner.windows, session.table)
+        warnings.append(f"{learner.windows.late} rows were not learned: {why}. The newest row is of {newest}")
+    if versions := session.table.versions_since(int(session.offset.get(KNOWN, session.table.rows))):
+        warnings.append(
+            f"{versions} rows with other values for times that the table had came after this run began. Where the row "
+            "had been learned by then, the run goes on with that: --fresh learns it as it is now"
+        )
+    return warnings
 
 
 def _worse_than_naive(mae: float | None, naive: float | None) -> list[str]:
