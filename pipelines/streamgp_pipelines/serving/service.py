@@ -129,21 +129,31 @@ def serving(
         for host in service.hosts.values():
             host.start()
         try:
-            for intake in service.intakes.values():
-                if messages := config.intake(intake.table.path, follow=True):
-                    if intake.table.meta.clock:
-                        messages = messages.model_copy(update={"max_ahead": intake.max_ahead + intake.reach})
-                    service.messages = Beside(messages, say, partial(_wake, service), failed, service.health)
+            _listen(service, config, failed, say)
             yield service
         finally:
-            if service.messages is not None:
-                service.messages.close()
-            for intake in service.intakes.values():
-                intake.close()
-            for host in service.hosts.values():
-                host.stop()
-            for host in service.hosts.values():
-                host.join()
+            _end(service)
+
+
+def _listen(service: Service, config: ServeConfig, failed: Callable[[], None], say: Callable[[str], None]) -> None:
+    """Take the messages of the broker of --source, where there is one."""
+    for intake in service.intakes.values():
+        if messages := config.intake(intake.table.path, follow=True):
+            if intake.table.meta.clock:
+                messages = messages.model_copy(update={"max_ahead": intake.max_ahead + intake.reach})
+            service.messages = Beside(messages, say, partial(_wake, service), failed, service.health)
+
+
+def _end(service: Service) -> None:
+    """Take no more rows, then learn and write what waits."""
+    if service.messages is not None:
+        service.messages.close()
+    for intake in service.intakes.values():
+        intake.close()
+    for host in service.hosts.values():
+        host.stop()
+    for host in service.hosts.values():
+        host.join()
 
 
 def _received(intake: Intake, host: Host) -> int:
