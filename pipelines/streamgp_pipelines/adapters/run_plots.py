@@ -50,11 +50,24 @@ def draw_run(
         folder: existing directory.
         judged: its newest values and their alarms; None where it judges none.
     """
-    binary = "log_loss" in summary
-    target = "+".join(summary.get("target") or [])
-    values = axis_label(target, summary.get("unit") or "") or "target units"
-    errors, unit = shown(Place.PICTURES, binary), "per forecast" if binary else values
+    _draw_over_rows(curves, summary, folder)
+    _draw_in_parts(summary, folder)
+    if outlook is not None:
+        draw_forecast(outlook.forecast, folder / "forecast.png", outlook.truth)
+    if judged is not None:
+        targets, unit = summary.get("target") or [], summary.get("unit") or ""
+        plot_alarms(judged.frame, folder / "alarms.png", model=judged.model, level=judged.level,
+                    moments=judged.moments, target=targets[0] if len(targets) == 1 else "", unit=unit)  # fmt: skip
+    if summary.get("reliability"):
+        parts = {name: part["reliability"] for name, part in (summary.get("targets") or {}).items()}
+        plot_reliability(parts or {"forecasts": summary["reliability"]}, folder / "reliability.png")
+
+
+def _draw_over_rows(curves: Curves, summary: dict[str, Any], folder: Path) -> None:
+    """Error, coverage, width and weights over the rows seen."""
     coverage, width = summary.get("coverage") or {}, summary.get("width") or {}
+    errors, unit = _errors(summary)
+    weights = sorted(name for name in curves.values if name.startswith("weight_"))
     over_rows = {
         "error.png": ({name: _points(curves, name) for name in errors}, "Error since the last point", unit),
         "coverage.png": (
@@ -65,18 +78,25 @@ def draw_run(
         "width.png": (
             {f"{level} %": _points(curves, f"width_{level}") for level in width},
             "Width of the calibrated bands",
-            values,
+            _values(summary),
+        ),
+        "weights.png": (
+            {name.removeprefix("weight_").replace("_", " "): _points(curves, name) for name in weights},
+            "Weights of the experts, mean over the steps",
+            "weight",
         ),
     }
-    weights = sorted(name for name in curves.values if name.startswith("weight_"))
-    lines = {name.removeprefix("weight_").replace("_", " "): _points(curves, name) for name in weights}
-    over_rows["weights.png"] = (lines, "Weights of the experts, mean over the steps", "weight")
     nominal = {f"{level} %": float(level) / 100 for level in coverage}
     for file, (lines, title, label) in over_rows.items():
         drawn = {name: points for name, points in lines.items() if points}
         if drawn:
             marks = nominal if file == "coverage.png" else None
             plot_curves(drawn, folder / file, title=title, ylabel=label, nominal=marks)
+
+
+def _draw_in_parts(summary: dict[str, Any], folder: Path) -> None:
+    """Error by step ahead; coverage by step, phase, tenth of the stream and series."""
+    errors, unit = _errors(summary)
     steps = [step for step in summary.get("steps") or [] if step.get("rmse") is not None]
     if len(steps) > 1:
         ahead = {name: [float(step[name]) for step in steps] for name in errors}
@@ -84,7 +104,7 @@ def draw_run(
     for part, (pieces, label) in _parts(summary, steps).items():
         known = {
             f"{level} %": [float(one["coverage"][level]) for one in pieces]
-            for level in coverage
+            for level in summary.get("coverage") or {}
             if len(pieces) > 1 and all(one["coverage"][level] is not None for one in pieces)
         }
         if known:
@@ -92,16 +112,17 @@ def draw_run(
             bottom = max(0.0, min(map(min, known.values())) - 0.05)
             path = folder / f"coverage_by_{part}.png"
             plot_steps(known, path, title=title, ylabel="share of truths inside", xlabel=label, bottom=bottom)
-    if outlook is not None:
-        draw_forecast(outlook.forecast, folder / "forecast.png", outlook.truth)
-    if judged is not None:
-        path = folder / "alarms.png"
-        unit = summary.get("unit") or ""
-        plot_alarms(judged.frame, path, model=judged.model, level=judged.level, moments=judged.moments,
-                    target=target if len(summary.get("target") or []) == 1 else "", unit=unit)  # fmt: skip
-    if summary.get("reliability"):
-        parts = {name: part["reliability"] for name, part in (summary.get("targets") or {}).items()}
-        plot_reliability(parts or {"forecasts": summary["reliability"]}, folder / "reliability.png")
+
+
+def _errors(summary: dict[str, Any]) -> tuple[tuple[str, ...], str]:
+    """The errors that are drawn, and what their axis is called."""
+    binary = "log_loss" in summary
+    return shown(Place.PICTURES, binary), "per forecast" if binary else _values(summary)
+
+
+def _values(summary: dict[str, Any]) -> str:
+    """What an axis of values is called."""
+    return axis_label("+".join(summary.get("target") or []), summary.get("unit") or "") or "target units"
 
 
 def _parts(summary: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, tuple[list[dict[str, Any]], str]]:
