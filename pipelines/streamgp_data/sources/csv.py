@@ -366,20 +366,7 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
         DataError: nothing there, or no usable header.
     """
     encoding = encoding_of(raw, config.encoding, uri)
-    text = raw.decode(encoding, "backslashreplace").removeprefix("\ufeff")
-    if not text.strip():
-        raise DataError(f"{uri}: the file is empty", hint="a CSV begins with a line of column names")
-    if "\n" not in text and "\r" in text.rstrip("\r"):
-        raise DataError(f"{uri}: its lines end in a lone carriage return", hint="convert it: tr '\\r' '\\n' < FILE")
-    waiting = not whole and not text.endswith("\n")
-    if waiting:
-        text = text[: text.rfind("\n") + 1]
-    if len(raw) > SAMPLE and text.count("\n") < 2:
-        where = text.count("\n") + 1
-        raise DataError(
-            f"{uri}, line {where}: it is longer than --max-line, {config.max_line:,} bytes",
-            hint="is this a text file? if so, give a larger --max-line",
-        )
+    text, waiting = _lines(raw, encoding, config.max_line, uri, whole)
     headed = not (config.columns or config.no_header)
     title, text = _cut(text, config.header_row, waiting, uri)
     below = None if config.header_row or not headed else _header_below(text, separator)
@@ -420,6 +407,33 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
     dialect = Dialect(separator, told.decimal, encoding, told.thousands, trailing)
     unsure, digits = (frozenset(names[at] for at in places) for places in (told.doubtful, told.open))
     return _Found(dialect, names, rows.fill_null(""), waiting, above, below, unsure, digits)
+
+
+def _lines(raw: bytes, encoding: str, longest: int, uri: str, whole: bool) -> tuple[str, bool]:
+    """The first bytes as text, and whether a last line without newline waits, which is cut off.
+
+    Args:
+        longest: bytes of a line, at most.
+        whole: whether the last line is taken without newline.
+
+    Raises:
+        DataError: nothing there, or no lines.
+    """
+    text = raw.decode(encoding, "backslashreplace").removeprefix("\ufeff")
+    if not text.strip():
+        raise DataError(f"{uri}: the file is empty", hint="a CSV begins with a line of column names")
+    if "\n" not in text and "\r" in text.rstrip("\r"):
+        raise DataError(f"{uri}: its lines end in a lone carriage return", hint="convert it: tr '\\r' '\\n' < FILE")
+    waiting = not whole and not text.endswith("\n")
+    if waiting:
+        text = text[: text.rfind("\n") + 1]
+    if len(raw) > SAMPLE and text.count("\n") < 2:
+        where = text.count("\n") + 1
+        raise DataError(
+            f"{uri}, line {where}: it is longer than --max-line, {longest:,} bytes",
+            hint="is this a text file? if so, give a larger --max-line",
+        )
+    return text, waiting
 
 
 def _cut(text: str, row: int | None, waiting: bool, uri: str) -> tuple[int, str]:
