@@ -11,15 +11,17 @@ that λ is a share of it: of experts that are equally good it takes the mean, an
 Errors of windows that overlap are not independent: of n_t rows n_t/H are, and κ of those are behind the weights w₀ that
 are taken before anything is known.
 
-An error counts as at most `FAR` times the present scale: one glitch does not decide the weights of weeks. Nor would a
-new regime: a row counts for most where the mix is right, so that weeks of rows in which an expert was wrong outweigh
-weeks in which it alone is right. Hence the moments of the last rows, R_t, with a memory of `LATELY` rows and the weight
-1/max(min_k |e_k|, s_t)² for each: where all experts are wrong a row does not say who is right. Where the mix is astray,
+An error counts as at most `FAR` times the present scale: one glitch does not decide the weights of weeks.
 
-    √(wᵀ R_t w) > a₀ + (a − a₀) min(n_t/`GROWN`, 1)   and   > `BETTER` √(min_k R_kk)
+Nor would a new regime: a row counts for most where the mix is right, and weeks in which an expert was wrong outweigh
+those in which it alone is right. Hence R_t, the mean moments of the last rows, with a memory of `LATELY` rows and the
+weight 1/max(min_k |e_k|, s_t)² for each: a row in which all are wrong does not say who is right. Where, in units of s_t
+and at most of the neighbouring steps,
 
-(in units of s_t, R_t pooled as S_t, a `ASTRAY`, a₀ `YOUNG_ASTRAY`) at most of the neighbouring steps, a new regime has
-begun: R_t takes the place of S_t, and counts for `LATELY` rows.
+    √(wᵀ R_t w) > `ASTRAY`   and   > `BETTER` √(min_k R_kk),      R_t pooled as S_t,
+
+the usual weights w are astray, until √(wᵀ R_t w) is at most `AGAIN` √(min_k R_kk). While they are, weights by R_t take
+their place. Not in a panel, whose last rows are those of some of its series.
 """
 
 from __future__ import annotations
@@ -52,12 +54,11 @@ SCALE_ROWS = 2000.0
 """Rows after which an error counts 1/e in the running mean error and the variance."""
 LATELY = 12.0
 """Rows after which an error counts 1/e in what is known of the last rows."""
-ASTRAY, YOUNG_ASTRAY = 4.0, 2.0
-"""Running mean errors, root mean square of the last rows, beyond which a mix is astray; and one that has just begun."""
-GROWN = 500.0
-"""Rows from which on a mix is not young."""
-BETTER = 2.0
-"""Times the error of the best expert of the last rows that the mix must have, too."""
+ASTRAY, BETTER = 4.0, 2.0
+"""From which root mean square error over the last rows on the usual mix is astray: in running mean errors, and times
+that of the best expert."""
+AGAIN = 1.5
+"""Times that of the best expert at which it no longer is."""
 LATENT = 0.5
 """Share of the variance, at most and on average, that is the experts' disagreement."""
 
@@ -76,6 +77,7 @@ class Mixer(Declared, nn.Module):
 
     Attributes:
         weights: (T, K) on the simplex; w₀ before any error is known.
+        usual: (T, K) those of the long memory, which are the weights but for a new regime.
 
     Example:
         >>> shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
@@ -86,7 +88,7 @@ class Mixer(Declared, nn.Module):
         [0.75, 0.25]
     """
 
-    STATE = (Tensors("moments", "rows", "scale", "square", "apart", "count", "lately", "weights"),)
+    STATE = (Tensors("moments", "rows", "scale", "square", "apart", "count", "lately", "usual", "weights"),)
 
     def __init__(self, experts: int, shape: Shape, memory: float, first: Tensor | None = None) -> None:
         super().__init__()
@@ -104,6 +106,7 @@ class Mixer(Declared, nn.Module):
             self.register_buffer(name, torch.zeros(size, dtype=FLOAT))
         first = torch.full((experts,), 1.0 / experts, dtype=FLOAT) if first is None else first
         self.register_buffer("first", first.to(FLOAT), persistent=False)
+        self.register_buffer("usual", first.to(FLOAT).repeat(columns, 1))
         self.register_buffer("weights", first.to(FLOAT).repeat(columns, 1))
         near = POOL ** (steps[:, None] - steps).abs()
         self.register_buffer("near", near / near.sum(1, keepdim=True), persistent=False)
@@ -113,7 +116,8 @@ class Mixer(Declared, nn.Module):
         self.square: Tensor  # (T,) sum of squared errors of the mix
         self.apart: Tensor  # (T,) sum of the experts' weighted variance around the mix
         self.count: Tensor  # (T,) rows behind `scale` and these sums, after forgetting
-        self.lately: Tensor  # (T, K, K) R, a mean
+        self.lately: Tensor  # (T, K, K) R; it begins at 0
+        self.usual: Tensor
         self.weights: Tensor
         self.first: Tensor  # (K,) w₀
         self.near: Tensor  # (H, H) ρ^|h−h'|, each row over its sum
@@ -196,14 +200,29 @@ class Mixer(Declared, nn.Module):
         self._rescale(mixed, known, seen)
         scale = self.scale.clamp(min=torch.finfo(FLOAT).tiny)
         self._spread(means, mixed, known, seen, scale)
-        share = known / (mixed / scale).clamp(min=NEAR, max=FAR)
+        by_usual = torch.einsum("knt,tk->nt", error, self.usual).abs()
+        share = known / (by_usual / scale).clamp(min=NEAR, max=FAR)
         error = (error / scale).clamp(-FAR, FAR)
         kept = torch.exp(-seen / self.memory)
         new = torch.einsum("knt,nt,lnt->tkl", error, share, error)
         self.moments.mul_(kept[:, None, None]).add_(new)
         self.rows.add_(seen)
-        self._begin_anew_where_astray(error, known, seen)
+        if not self.shape.panel:
+            self._remember(error, known, seen)
         self.solve()
+
+    @property
+    def astray(self) -> Tensor:
+        """(T,) whether other weights than the usual ones are in their place."""
+        return (self.weights != self.usual).any(1)
+
+    def _remember(self, error: Tensor, known: Tensor, seen: Tensor) -> None:
+        """R of the last rows, with the errors (K, N, T) in units of the scale; O(N T K²)."""
+        later = known.flip(0).cumsum(0).flip(0) - known.to(FLOAT)  # (N, T) rows known after this one
+        share = known * torch.exp(-later / LATELY) * -math.expm1(-1.0 / LATELY)
+        share = share / error.abs().amin(0).clamp(min=NEAR).square()
+        new = torch.einsum("knt,nt,lnt->tkl", error, share, error)
+        self.lately.mul_(torch.exp(-seen / LATELY)[:, None, None]).add_(new)
 
     def _rescale(self, mixed: Tensor, known: Tensor, seen: Tensor) -> None:
         """The running mean of |error of the mix|; it begins at the median, which no glitch moves."""
@@ -223,46 +242,45 @@ class Mixer(Declared, nn.Module):
         self.apart.mul_(kept).add_(torch.where(known, apart, 0.0).sum(0))
         self.count.mul_(kept).add_(seen)
 
-    def _begin_anew_where_astray(self, error: Tensor, known: Tensor, seen: Tensor) -> None:
-        """Where a new regime has begun, the last rows are all that is known; see the module. O(N T K²)."""
-        later = known.flip(0).cumsum(0).flip(0) - known.to(FLOAT)  # (N, T) rows known after this one
-        share = known * torch.exp(-later / LATELY) * -math.expm1(-1.0 / LATELY)
-        share = share / error.abs().amin(0).clamp(min=NEAR).square()
-        new = torch.einsum("knt,nt,lnt->tkl", error, share, error)
-        self.lately.mul_(torch.exp(-seen / LATELY)[:, None, None]).add_(new)
-        pooled = self._pooled(self.lately)
-        own = torch.einsum("tk,tkl,tl->t", self.weights, pooled, self.weights)
-        best = pooled.diagonal(dim1=1, dim2=2).amin(1)
-        limit = YOUNG_ASTRAY + (ASTRAY - YOUNG_ASTRAY) * (self.rows / GROWN).clamp(max=1.0)
-        astray = (own > limit.square()) & (own > BETTER**2 * best)
-        astray = self._pooled(astray.to(FLOAT)) > 0.5  # most of the neighbouring steps
-        self.moments.copy_(torch.where(astray[:, None, None], LATELY * self.lately, self.moments))
-        self.rows.copy_(torch.where(astray, LATELY, self.rows))
-
-    def _pooled(self, moments: Tensor) -> Tensor:
-        """(T, ...) -> (T, ...) their mean over the neighbouring steps of the same target, by ρ."""
-        by_step = moments.view(self.shape.outputs, self.shape.horizon, -1)
-        return torch.einsum("hg,ogx->ohx", self.near, by_step).reshape(moments.shape)
-
     def weaken(self, part: float) -> None:
         """Let what was learned count for this part of its rows, and weights depart by this part from the first."""
         for sums in (self.moments, self.rows, self.square, self.apart, self.count, self.lately):
             sums.mul_(part)
-        self.weights.copy_(self.first + part * (self.weights - self.first))
+        for weights in (self.usual, self.weights):
+            weights.copy_(self.first + part * (weights - self.first))
 
     def solve(self) -> None:
         """The weights of the present moments; they stay where a column has no error at all."""
-        pooled = self._pooled(self.moments / self.rows.clamp(min=torch.finfo(FLOAT).tiny)[:, None, None])
-        size = pooled.diagonal(dim1=1, dim2=2)  # (T, K)
+        before = self.astray
+        ridge = RIDGE + YOUNG * self.shape.horizon / self.rows.clamp(min=1.0)  # (T,)
+        self.usual.copy_(self._solved(self._pooled(self.moments), ridge, self.usual))
+        lately = self._pooled(self.lately)
+        own = torch.einsum("tk,tkl,tl->t", self.usual, lately, self.usual)
+        best = lately.diagonal(dim1=1, dim2=2).amin(1)
+        astray = torch.where(before, own > AGAIN**2 * best, (own > ASTRAY**2) & (own > BETTER**2 * best))
+        astray = self._pooled(astray.to(FLOAT)) > 0.5  # at most of the neighbouring steps
+        if bool(astray.any()):
+            by_lately = self._solved(lately, torch.full_like(ridge, RIDGE + YOUNG / LATELY), self.weights)
+            self.weights.copy_(torch.where(astray[:, None], by_lately, self.usual))
+        else:
+            self.weights.copy_(self.usual)
+
+    def _pooled(self, values: Tensor) -> Tensor:
+        """(T, ...) -> (T, ...) their mean over the neighbouring steps of the same target, by ρ."""
+        by_step = values.reshape(self.shape.outputs, self.shape.horizon, -1)
+        return torch.einsum("hg,ogx->ohx", self.near, by_step).reshape(values.shape)
+
+    def _solved(self, moments: Tensor, ridge: Tensor, start: Tensor) -> Tensor:
+        """(T, K) the weights that minimise the quadratic of the moments (T, K, K), from `start` on."""
+        size = moments.diagonal(dim1=1, dim2=2)  # (T, K)
         best = size.amin(1)
         some = size.amax(1) > 0
         best = torch.maximum(best, 1e-12 * size.amax(1)).clamp(min=torch.finfo(FLOAT).tiny)
-        a = torch.where(some[:, None, None], pooled / best[:, None, None], 0.0)
-        ridge = RIDGE + YOUNG * self.shape.horizon / self.rows.clamp(min=1.0)  # (T,)
+        a = torch.where(some[:, None, None], moments / best[:, None, None], 0.0)
         a += ridge[:, None, None] * torch.eye(self.experts, dtype=FLOAT, device=a.device)
         allowed = size <= WORST**2 * best[:, None]
-        found = minimise(a, self.weights, allowed, ridge[:, None] * self.first)
-        self.weights.copy_(torch.where(some[:, None], found, self.weights))
+        found = minimise(a, start, allowed, ridge[:, None] * self.first)
+        return torch.where(some[:, None], found, start)
 
 
 def forgetting(shape: Shape) -> float:
