@@ -245,6 +245,38 @@ def test_a_cell_that_is_no_number_goes_to_the_quarantine_alone(tmp_path: Path) -
     assert quarantine(tmp_path / "u")["column"].to_list() == ["H3", ""]
 
 
+@pytest.mark.parametrize("options", [{}, {"melt": ["H*"]}, {"repair": True}])
+def test_half_a_line_of_several_rows_is_not_repaired(options: dict[str, Any], tmp_path: Path) -> None:
+    whole = text(NUMBERED[0], counted(date(2024, 1, 1), 24))
+    path, first = write(tmp_path / "a.csv", whole[:-3]), {key: one for key, one in options.items() if key == "melt"}
+    take(tmp_path / "t", path, final=True, **first)
+    path.write_text(whole)
+    with pytest.raises(DataError, match=r"line 6: .* rows of half a line") as refused:
+        take(tmp_path / "t", path, **options)
+    assert "into a new table" in str(refused.value.hint)
+
+
+def test_a_column_of_whole_days_is_named(tmp_path: Path) -> None:
+    lines = [f"2024-01-0{day},7,{','.join(map(str, range(24)))},{day}" for day in range(1, 4)]
+    path = write(tmp_path / "a.csv", "\n".join([",".join(["Date", "zone", *NUMBERED[0], "Total"]), *lines]) + "\n")
+    assert "; 'Total' may say of a whole day" in take(tmp_path / "t", path)["hints"][0]
+
+
+def test_a_table_of_other_rows_refuses_columns_of_hours(tmp_path: Path) -> None:
+    hours, days = (
+        write(tmp_path / "h.csv", text(NUMBERED[0], counted(date(2024, 1, 1), 24))),
+        "Date,temp\n2024-01-01,1\n",
+    )
+    take(tmp_path / "t", hours)
+    quarters = write(tmp_path / "q.csv", text(CLOCK, counted(date(2024, 2, 1), 96, 15)))
+    with pytest.raises(DataError, match="are 15min apart, and the rows of the table 1h apart"):
+        take(tmp_path / "t", quarters)
+    take(tmp_path / "u", write(tmp_path / "d.csv", days))
+    with pytest.raises(DataError, match="it has no 'temp', but 'H1'") as refused:
+        take(tmp_path / "u", hours)
+    assert "--time" not in str(refused.value.hint)
+
+
 DAYS = [f"2024-01-{day:02d}" for day in range(1, 21)]
 HOURS = [[day, f"{hour:02d}:00"] for day in DAYS[:3] for hour in range(24)]
 MONTHS = [f"20{year}-{month:02d}-01" for year in (22, 23) for month in range(1, 13)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -26,7 +26,7 @@ from streamgp_data.reading.cells import FAULT, LINE, TEXT, fault, with_bookkeepi
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.melted import VALUE
 from streamgp_data.reading.paired import USUAL, days_of
-from streamgp_data.reading.wrapped import Wrapped
+from streamgp_data.reading.wrapped import ManyRows
 
 KEEP = "--signals '*' keeps them as columns"
 """What to do where columns are not to become rows."""
@@ -44,7 +44,8 @@ _CLOCK = re.compile(
     rf"({_WORD}[ _.-]*)?(?P<h>\d{{1,2}}):(?P<m>\d\d)(:00)?( ?[-–] ?\d{{1,2}}:\d\d(:00)?)?{_MARK}", re.IGNORECASE
 )
 _MINUTE, _DAY = 60_000_000, 86_400_000_000  # microseconds
-Bools, Ints = NDArray[np.bool_], NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int64]
 
 
 class Periods(NamedTuple):
@@ -121,7 +122,7 @@ def _counts(word: str) -> tuple[int, ...]:
     return next(counts for counts, words in _WORDS.items() if re.fullmatch(words, word)) if word else (24,)
 
 
-class DayRows(Wrapped):
+class DayRows(ManyRows):
     """A FileSource over one with a row a day. A cell becomes a row, beside the same values of the other columns; an
     empty one becomes none, and one that is no number a row for the quarantine. A day is one row for the quarantine
     where it cannot be read, or its cells do not say which hours of a changed clock they are.

@@ -122,8 +122,10 @@ def _forms_of(days: pa.Array[Any], given: str | None) -> list[str | None]:
     if given is not None and "%" in given:
         return [given.removesuffix(_CLOCK)]
     form = compact_form(days)[0] or format_of(days)
-    other = None if form in (None, *COMPACT) else form.replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")
-    return [form] if other in (None, form) or text_times(days, False, other)[1].any() else [form, other]
+    if form is None or form in COMPACT:
+        return [form]
+    other = form.replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")
+    return [form] if other == form or text_times(days, False, other)[1].any() else [form, other]
 
 
 def paired(source: FileSource, config: IngestConfig, table: Table | None) -> tuple[FileSource, IngestConfig]:
