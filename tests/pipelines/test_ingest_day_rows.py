@@ -241,8 +241,11 @@ def test_a_cell_that_is_no_number_goes_to_the_quarantine_alone(tmp_path: Path) -
     assert rows(tmp_path / "t").height == 4 * 24 - 4  # an empty cell is no row
     aside = quarantine(tmp_path / "t").select("line", "column", "detail").rows()
     assert aside[0] == (3, "H3", "'n/e' is not a number") and aside[1] == (3, "H7", "'-' is not a number")
-    take(tmp_path / "u", path, null=["-"])
-    assert quarantine(tmp_path / "u")["column"].to_list() == ["H3", ""]
+    with path.open("a") as file:
+        file.write(f"soon{',1' * 24}\nonly,two\n")
+    assert take(tmp_path / "t", path)["quarantined"] == {"unparsable": 1, "ragged": 1}  # a day is a row
+    take(tmp_path / "u", path, null=["-"], time="Date,hour")
+    assert quarantine(tmp_path / "u")["column"].to_list() == ["H3", "", "Date,hour", ""]
 
 
 @pytest.mark.parametrize("options", [{}, {"melt": ["H*"]}, {"repair": True}])

@@ -215,7 +215,8 @@ class DayRows(ManyRows):
     def _lacks_an_hour(self, days: pl.Series, filled: Bools) -> Bools:
         """(N,) the days before the newest that have all numbers but those of the last hour."""
         hour = 60 // self.periods.step
-        older = (days < days.max()).fill_null(False).to_numpy() & self.periods.numbered
+        times = days.dt.epoch("us").fill_null(0).to_numpy()
+        older = days.is_not_null().to_numpy() & (times < times.max(initial=0)) & self.periods.numbered
         return np.asarray(older & filled[:, :-hour].all(1) & ~filled[:, -hour:].any(1))
 
     def _batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -223,7 +224,11 @@ class DayRows(ManyRows):
         cells = [rows.column(name).cast(pa.float64()) for name in wide]
         filled = _filled(cells)
         begin, places, whole = self._places(rows.column(self._date), filled)
-        kept, said = filled.copy(), self._nowhere(filled, places, whole)
+        kept, noun = filled.copy(), self.periods.noun
+        said = {
+            (row, at): fault("out of range", wide[at], f"{rows.column(self._date)[row]} has no such {noun}")
+            for row, at in np.argwhere(filled & (places < 0)).tolist()
+        }
         for row, wrong in enumerate(rows.column(FAULT).to_pylist()):
             if wrong is None:
                 continue
@@ -243,15 +248,6 @@ class DayRows(ManyRows):
         found = self._long(columns, cells, kept, begin, places)
         found[FAULT] = pa.array([said.get((row, at)) for row, at in np.argwhere(kept).tolist()], pa.string())
         return pa.RecordBatch.from_arrays([found[name] for name in self.schema.names], names=self.schema.names)
-
-    def _nowhere(self, filled: Bools, places: Ints, whole: dict[int, str]) -> dict[tuple[int, int], str]:
-        """The faults of cells that are no period of their day."""
-        names, noun = self.periods.names, self.periods.noun
-        return {
-            (row, at): fault("out of range", names[at], f"its day has no such {noun}")
-            for row, at in np.argwhere(filled & (places < 0)).tolist()
-            if row not in whole
-        }
 
     def _places(self, dates: pa.Array[Any], filled: Bools) -> tuple[Ints, Ints, dict[int, str]]:
         """Where the cells of days are.

@@ -100,8 +100,9 @@ def day_columns(
     cells = {name: source.sample.column(name).combine_chunks() for name in source.names}
     kinds = [source.schema.field(name).type for name in periods.names if cells[name].null_count < len(cells[name])]
     others = {name: name for name in source.names if name not in periods.names}
-    days = [name for name in others if time in (None, name, f"{name},hour", f"{name},period")]
-    days = [name for name in days if _days(source.sample.column(name), again=False)]
+    days = [name for name in others if time in (f"{name},hour", f"{name},period")] or [
+        name for name in others if time in (None, name) and _days(source.sample.column(name), again=False)
+    ]
     series = series or ("unique_id" if "unique_id" in others else None)
     if (
         len(days) != 1
