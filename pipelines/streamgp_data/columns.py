@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -16,39 +15,41 @@ import pyarrow as pa
 from streamgp.errors import SchemaError
 from streamgp_data.delta import SEQ
 from streamgp_data.meaning import TableMeta
+from streamgp_data.reading.cells import bare_name, units_in
 from streamgp_data.versions import REVISES
 
 LATE = "_late"
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """The column of a name; where none is called so, the only one that is but for its unit, or those that a pattern
-    such as "zone_*" fits, in their order. Brackets that fit nothing as a choice of letters are those around a unit.
+    """The columns that a name or a pattern means, in their order: the one that is called so, else the only one that is
+    but for its unit, else those that a pattern such as "zone_*" fits. Brackets that fit nothing as a choice of letters
+    are those around a unit.
 
     Example:
         >>> there = ["zone_1 [kW]", "zone_2 [kW]", "zone_k"]
         >>> matching("zone_1 [kW]", there), matching("zone_* [kW]", there), matching("zone_[jk]", there)
         (['zone_1 [kW]'], ['zone_1 [kW]', 'zone_2 [kW]'], ['zone_k'])
-        >>> matching("zone_2", there)
-        ['zone_2 [kW]']
+        >>> matching("zone_2", there), matching("Load", ["Load (net)"])
+        (['zone_2 [kW]'], [])
     """
     there = list(names)
     if pattern in there:
         return [pattern]
-    if len(bare := [name for name in there if short_name(name) == pattern]) == 1:
-        return bare
+    if len(alike := but_for_units(pattern, there)) == 1:
+        return alike
     found = [name for name in there if fnmatchcase(name, pattern)]
     return found or [name for name in there if fnmatchcase(name, pattern.replace("[", "[[]"))]
 
 
-def short_name(name: str) -> str:
-    """A column's name without what it ends with in brackets or parentheses, mostly a unit.
+def but_for_units(name: str, names: Sequence[str]) -> list[str]:
+    """The columns that have this name, and a unit behind it.
 
     Example:
-        >>> short_name("flow [m3/h]"), short_name("Load (net)"), short_name("flow")
-        ('flow', 'Load', 'flow')
+        >>> but_for_units("flow", ["flow [m3/h]", "flow (net)", "Flow (kW)"])
+        ['flow [m3/h]']
     """
-    return re.sub(r"\s*(\[[^\[\]]*\]|\([^()]*\))\s*$", "", name)
+    return [one for one in units_in(names) if bare_name(one) == name]
 
 
 def hidden(meta: TableMeta) -> tuple[str, ...]:

@@ -191,7 +191,7 @@ class Joined(Columnar):
 
     def _column(self, name: str) -> bool:
         patterns = self._config.signals
-        return not patterns or name in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+        return not patterns or any(matching(pattern, [name]) for pattern in patterns)
 
     def _check_names(self) -> None:
         found, out = list(self.samples.signals), self.recording.left_out
