@@ -180,7 +180,7 @@ class DayRows(ManyRows):
         """
         what = f"the columns {self.periods.span} are read as the {self.periods.noun}s of a day, a row each"
         form = "" if self._form is None else f" (days as {self._form})"
-        kinds = {name: self.schema.field(name).type for name in self._kept if name != series}
+        kinds = {name: self.schema.field(name).type for name in self._kept if name != (series or "unique_id")}
         whole = [name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_floating(kind)]
         whole = [repr(name) for name in whole if len(pc.unique(self.sample.column(name))) > 1]
         also = f"; {', '.join(whole)} may say of a whole day what its first hours do not know yet" if whole else ""

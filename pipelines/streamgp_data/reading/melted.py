@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamgp.errors import SchemaError, UsageError
-from streamgp_data.columns import matching
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, fault, said, unit_in, with_bookkeeping
 from streamgp_data.reading.files import FileSource
+from streamgp_data.reading.matching import matching
 from streamgp_data.reading.units import power, times_power
 from streamgp_data.reading.wrapped import ManyRows
 

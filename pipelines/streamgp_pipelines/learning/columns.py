@@ -11,7 +11,8 @@ from streamgp.errors import SchemaError, UsageError
 from streamgp.model_config import LARGEST_LAGS
 from streamgp.windows import calendar
 from streamgp.windows.windows import WindowSpec
-from streamgp_data.columns import LATE, but_for_units, matching
+from streamgp_data.columns import LATE
+from streamgp_data.reading.matching import but_for_units, matching
 from streamgp_data.table import SEQ, TableMeta
 from streamgp_data.versions import REVISES
 from streamgp_pipelines.config import AUTO, DataConfig, TrainConfig
