@@ -300,7 +300,8 @@ MONTHS = [f"20{year}-{month:02d}-01" for year in (22, 23) for month in range(1, 
 )
 def test_what_may_be_no_hours_stays(names: Any, heads: Any, keys: Any, options: Any, tmp_path: Path) -> None:
     lines = [[*names, *map(str, heads)], *([*key, *(["1.5"] * len(heads))] for key in keys)]
-    take(tmp_path / "t", write(tmp_path / "a.csv", "\n".join(map(",".join, lines)) + "\n"), **options)
+    hints = take(tmp_path / "t", write(tmp_path / "a.csv", "\n".join(map(",".join, lines)) + "\n"), **options)["hints"]
+    assert any("--time 'Date,hour'" in hint for hint in hints) == (keys[0] in ([MONTHS[0]], keys[-1]))
     assert rows(tmp_path / "t").height == len(keys) and {*map(str, heads)} <= {*rows(tmp_path / "t").columns}
 
 

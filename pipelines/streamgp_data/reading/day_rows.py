@@ -203,21 +203,20 @@ class DayRows(ManyRows):
         Raises:
             DataError: something does.
         """
-        lacking = self._lacks_an_hour(days, filled)
+        times = days.dt.epoch("us").fill_null(0).to_numpy()
+        lacking = self._lacks_an_hour(filled) & days.is_not_null().to_numpy() & (times < times.max())
         if self._surplus.any():
             what = f"there is a column {self.periods.names[int(self._surplus.argmax())]!r}"
         elif lacking.any():
-            what = f"{days[int(lacking.argmax())]:%Y-%m-%d} has all {self.periods.noun}s but those of the last hour"
+            what = f"{days[int(lacking.argmax())]:%Y-%m-%d} lacks the last hour alone"
         else:
             return
         raise DataError(f"{self.uri}: {what}, as where the clock is changed", hint=_SAY)
 
-    def _lacks_an_hour(self, days: pl.Series, filled: Bools) -> Bools:
-        """(N,) the days before the newest that have all numbers but those of the last hour."""
+    def _lacks_an_hour(self, filled: Bools) -> Bools:
+        """(N,) the days that have all numbers but those of the last hour."""
         hour = 60 // self.periods.step
-        times = days.dt.epoch("us").fill_null(0).to_numpy()
-        older = days.is_not_null().to_numpy() & (times < times.max(initial=0)) & self.periods.numbered
-        return np.asarray(older & filled[:, :-hour].all(1) & ~filled[:, -hour:].any(1))
+        return np.asarray(self.periods.numbered & filled[:, :-hour].all(1) & ~filled[:, -hour:].any(1))
 
     def _batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         wide, texts = self.periods.names, rows.column(TEXT).to_pylist()
@@ -267,19 +266,14 @@ class DayRows(ManyRows):
         places = np.tile(np.where(self._surplus, -1, self._begins // self.periods.step), (len(days), 1))
         whole = {}
         for row in days.is_null().arg_true().to_list():
-            said = texts[row]
-            whole[row] = (
-                fault("no time", self.name, "")
-                if said is None
-                else fault("unparsable", self.name, f"{said[:80]!r} is no day")
-            )
-        sunday = (days.dt.weekday() == 7).fill_null(False).to_numpy()
+            reason, why = ("no time", "") if texts[row] is None else ("unparsable", f"{texts[row][:80]!r} is no day")
+            whole[row] = fault(reason, self.name, why)
         if self._clock is None:
-            for row in np.flatnonzero(self._lacks_an_hour(days, filled) & sunday).tolist():
-                why = (
-                    f"it has all {self.periods.noun}s but those of the last hour, as where the clock is changed: {_SAY}"
+            sunday = (days.dt.weekday() == 7).fill_null(False).to_numpy()
+            for row in np.flatnonzero(self._lacks_an_hour(filled) & sunday).tolist():
+                whole[row] = fault(
+                    "unclear day", self.name, f"it lacks the last hour, as where a clock is changed: {_SAY}"
                 )
-                whole[row] = fault("unclear day", self.name, why)
         for row in np.flatnonzero(end - begin != _DAY).tolist():
             found = self._changed(int(begin[row]), int(end[row]), filled[row])
             if found is not None:

@@ -48,6 +48,9 @@ def by_periods(source: FileSource, config: IngestConfig, table: Table | None) ->
     every, name = f"{periods.step}m", f"{day},{periods.noun}"
     if meta is None:
         other = config.every is not None and nanoseconds(config.every) != nanoseconds(every)
+        if not (other or sure or time == name):
+            what = f"the columns {periods.span} may be the {periods.noun}s of a day: if they are"
+            source.doubts[periods.names[0]] = f"{source.uri}: {what}, ingest into a new table with --time '{name}'"
         if other or not (sure or time == name):
             return source, config
     elif meta.time not in (f"{day},hour", f"{day},period"):
