@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -19,36 +17,6 @@ from streamgp_data.meaning import TableMeta
 from streamgp_data.versions import REVISES
 
 LATE = "_late"
-
-
-def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """The column of a name; where none is called so, the only one that is but for its unit, or those that a pattern
-    such as "zone_*" fits, in their order. Brackets that fit nothing as a choice of letters are those around a unit.
-
-    Example:
-        >>> there = ["zone_1 [kW]", "zone_2 [kW]", "zone_k"]
-        >>> matching("zone_1 [kW]", there), matching("zone_* [kW]", there), matching("zone_[jk]", there)
-        (['zone_1 [kW]'], ['zone_1 [kW]', 'zone_2 [kW]'], ['zone_k'])
-        >>> matching("zone_2", there)
-        ['zone_2 [kW]']
-    """
-    there = list(names)
-    if pattern in there:
-        return [pattern]
-    if len(bare := [name for name in there if short_name(name) == pattern]) == 1:
-        return bare
-    found = [name for name in there if fnmatchcase(name, pattern)]
-    return found or [name for name in there if fnmatchcase(name, pattern.replace("[", "[[]"))]
-
-
-def short_name(name: str) -> str:
-    """A column's name without what it ends with in brackets or parentheses, mostly a unit.
-
-    Example:
-        >>> short_name("flow [m3/h]"), short_name("Load (net)"), short_name("flow")
-        ('flow', 'Load', 'flow')
-    """
-    return re.sub(r"\s*(\[[^\[\]]*\]|\([^()]*\))\s*$", "", name)
 
 
 def hidden(meta: TableMeta) -> tuple[str, ...]:

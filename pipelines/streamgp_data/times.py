@@ -145,7 +145,8 @@ def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone
         own = getattr(whole.type, "tz", None)
         if own is not None:
             offset_of(own)
-        return Clock("timestamp", zone=zone or own, localise=zone is not None and own is None)
+        form = given if given and ("%" in given or periods_of(given)) else None
+        return Clock("timestamp", form, zone or own, zone is not None and own is None)
     reads = list[tuple[Clock, Times]]()
     for clock in _candidates(whole, given, zone, where):
         read = TimeReader(clock).read(whole)

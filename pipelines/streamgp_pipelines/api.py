@@ -16,8 +16,9 @@ from streamgp_pipelines import tasks
 from streamgp_pipelines.comparing.compare import Comparison
 from streamgp_pipelines.comparing.compare import compare as compare_models
 from streamgp_pipelines.config import CompareConfig, TrainConfig
+from streamgp_pipelines.frame_stream import check_targets
 from streamgp_pipelines.learning.checkpointing import set_aside
-from streamgp_pipelines.memory import Frame, stored
+from streamgp_pipelines.memory import Frame, as_arrow, stored
 from streamgp_pipelines.options import CompareOptions, TrainOptions
 from streamgp_pipelines.showing import Overview
 from streamgp_pipelines.training.train import Cluster, Sharing, train
@@ -158,7 +159,9 @@ def compare(
         return _told(compare_models(CompareConfig.read({"table": table, **given}), tracker, progress, cluster=cluster))
     asked = CompareConfig.read({"table": "memory", **given})
     directory = asked.directory
-    hints = stored(table, directory / "table", columns, partial(set_aside, directory), asked.target)
+    rows, kind = as_arrow(table)
+    check_targets(asked.target, rows, kind, columns)
+    hints = stored(rows, directory / "table", columns, partial(set_aside, directory))
     config = CompareConfig.read({"table": directory / "table", **given})
     made = compare_models(config, tracker, progress, cluster=cluster)
     return _told(replace(made, warnings={"the data frame": hints, **made.warnings}) if hints else made)

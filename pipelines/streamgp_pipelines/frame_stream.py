@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -22,6 +22,7 @@ from streamgp_data.table import SEQ, TableMeta
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
+from streamgp_pipelines.ingestion.pairing import day_columns
 from streamgp_pipelines.learning.checkpointing import manifest
 from streamgp_pipelines.learning.columns import columns_read, targets_in
 from streamgp_pipelines.learning.curves import Curves
@@ -32,7 +33,7 @@ from streamgp_pipelines.learning.predictions import alarms_of
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import open_session
 from streamgp_pipelines.learning.tail import Tail
-from streamgp_pipelines.memory import Frame, FrameReader, Kind, as_arrow, as_polars, check_unrolled, kind_of
+from streamgp_pipelines.memory import Frame, FrameReader, FrameSource, Kind, as_arrow, as_polars, kind_of
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.ordering import Arrivals, in_order
 from streamgp_pipelines.training.summary import add_point
@@ -198,8 +199,7 @@ class FrameStream:
     def first(self, rows: pa.Table) -> FrameReader:
         """Reads the first frame, which must have the targets."""
         assert self._config is not None
-        check_unrolled(self._config.target, rows.column_names, self.kind)
-        targets_in(self._config.target, rows.schema)
+        check_targets(self._config.target, rows, self.kind, self._columns)
         return FrameReader(rows, **self._columns)
 
     def _begin(self, rows: pa.Table, sort: bool) -> pa.RecordBatch:
@@ -247,3 +247,33 @@ class FrameStream:
                 self.trace.add(learner.rows, float(count), {"evidence": -step.loss})
             start += count
         self._tail = held.slice(start) if start < held.num_rows else None
+
+
+def check_targets(targets: Sequence[str], rows: pa.Table, kind: Kind, columns: Mapping[str, str | None]) -> None:
+    """See that a frame has the columns to forecast.
+
+    Args:
+        targets: their names. rows: of the frame, which was of this `kind`. columns: the arguments of `FrameReader`.
+
+    Raises:
+        UsageError: one is not there; where columns seem to be the hours of a day, it says how to make rows of them.
+    """
+    try:
+        targets_in(tuple(targets), rows.schema)
+    except UsageError as error:
+        time = columns.get("time")
+        found = None
+        if rows.num_rows and "did you mean" not in error.hint:
+            found = day_columns(FrameSource(rows), time, columns.get("series"))
+        if found is None:
+            raise
+        day, periods, _ = found
+        kept = [day, *(name for name in rows.column_names if name not in (day, *periods.names))]
+        made = f"df.unpivot(index={kept}, variable_name={periods.noun!r}, value_name='y').drop_nulls('y')"
+        if kind == "pandas":
+            rest = f"df.columns.difference({kept}, sort=False)"
+            made = f"df.reset_index().melt({kept}, {rest}, {periods.noun!r}, 'y').dropna(subset='y')"
+        raise UsageError(
+            f"the columns {periods.span} are the {periods.noun}s of a day, and a row is to be one of them",
+            hint=f"make rows of them: df = {made}; then Forecaster('y', time='{day},{periods.noun}').fit(df)",
+        ) from None

@@ -23,7 +23,6 @@ from streamgp_data.reading.cells import check_names, units_in, with_bookkeeping
 from streamgp_data.reading.columnar import Columnar, own_units, plain, storable
 from streamgp_data.reading.day_rows import periods_in
 from streamgp_data.reading.files import FileSource
-from streamgp_data.reading.melted import VALUE
 from streamgp_data.reading.paired import pair_in
 from streamgp_data.table import SEQ, Table, TableMeta
 from streamgp_data.times import TEXTS, Clock, TimeReader
@@ -198,7 +197,6 @@ def stored(
     path: Path,
     columns: Mapping[str, str | None],
     set_aside: Callable[[], object],
-    targets: Sequence[str] = (),
 ) -> list[str]:
     """Make a table on disk of a frame, or see that it is the one made of it before; returns what should be known of it.
 
@@ -207,14 +205,12 @@ def stored(
         path: directory of the table.
         columns: what the columns mean, the arguments of `FrameReader`.
         set_aside: moves a table that was made of another frame out of the way; returns where to.
-        targets: the columns to forecast.
 
     Raises:
         DataError: a cell cannot be read.
         UsageError, SchemaError: as `plan`.
     """
-    rows, kind = as_arrow(frame)
-    check_unrolled(targets, rows.column_names, kind)
+    rows, _ = as_arrow(frame)
     if not rows.num_rows:
         raise DataError(f"{NAME} has no rows", hint="give those that models are to be compared on")
     FrameReader(rows, **columns)  # which names the cell that cannot be read
@@ -235,26 +231,6 @@ def stored(
             found = [f"{what}, which is in {set_aside()} now"]
             hints = ingest(config)["hints"]
     return [*found, *hints]
-
-
-def check_unrolled(targets: Sequence[str], names: list[str], kind: Kind) -> None:
-    """See that columns of a frame that are the hours of a day are not the rows that are asked for.
-
-    Raises:
-        UsageError: they seem to be; it says how to make rows of them.
-    """
-    periods = periods_in(names)
-    if periods is None or set(targets or (VALUE,)) & set(names):
-        return
-    kept = [name for name in names if name not in periods.names] or ["Date"]
-    made = f"df.unpivot(index={kept}, variable_name={periods.clock!r}, value_name='y').drop_nulls('y')"
-    if kind == "pandas":
-        rest = f"df.columns.difference({kept}, sort=False)"
-        made = f"df.reset_index().melt({kept}, {rest}, {periods.clock!r}, 'y').dropna(subset='y')"
-    raise UsageError(
-        f"the columns {periods.span} are the {periods.clock}s of a day, and a row is to be one of them",
-        hint=f"make rows of them: df = {made}; then Forecaster('y', time='{kept[0]},{periods.clock}').fit(df)",
-    )
 
 
 class FrameSource(Columnar):

@@ -88,11 +88,13 @@ class Overview(dict[str, Any]):
         >>> import pickle
         >>> found = Overview({"scored": 2400, "rmse": 0.123456, "coverage": {"80": 0.8125}})
         >>> found["steps"] = [{"step": 1, "mae": 2}]
+        >>> found["warnings"] = ["no clock"]
         >>> found
         scored    2,400
         rmse      0.1235
         coverage  80: 0.8125
         steps     1 entry of step, mae
+        warnings  no clock
         >>> found["steps"][0]["mae"], type(pickle.loads(pickle.dumps(found)))
         (2, <class 'dict'>)
     """
@@ -117,6 +119,8 @@ def _short(value: Any) -> str:
     parts = list(value.values()) if isinstance(value, dict) else value
     if isinstance(value, dict) and len(parts) <= _FEW and not any(isinstance(part, dict | list) for part in parts):
         return ", ".join(f"{name}: {_short(part)}" for name, part in value.items()) or "none"
+    if parts and len(parts) <= _FEW and all(isinstance(part, str) for part in parts):
+        return "; ".join(parts)
     of = value if isinstance(value, dict) else parts[0] if parts and isinstance(parts[0], dict) else ()
     names = f" of {', '.join(list(of)[:_FEW])}{', ...' if len(of) > _FEW else ''}" if of else ""
     return f"{len(parts)} entr{'y' if len(parts) == 1 else 'ies'}{names}"

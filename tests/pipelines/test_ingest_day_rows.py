@@ -13,6 +13,7 @@ import xlsxwriter
 
 from streamgp import Forecaster, compare
 from streamgp.errors import DataError, UsageError
+from streamgp_data.sources import csv
 from streamgp_pipelines.config import DescribeConfig
 from streamgp_pipelines.ingestion.look import describe_file
 from tests.pipelines.ingesting import quarantine, rows, take, write
@@ -91,10 +92,67 @@ def test_days_of_23_and_25_hours_are_right(case: str, tmp_path: Path) -> None:
     found = rows(tmp_path / "t").rename(lambda name: "at" if name.startswith("Date,") else name).sort("at")
     assert found["at"].to_list() == sorted(every) and found["y"].to_list() == sorted(map(value, every))
     assert "--signals '*' keeps them" in summary["hints"][0]
-    more = write(tmp_path / "b.csv", text(heads, {day: cells for day, cells in days.items() if day == max(days)}, form))
-    assert (
-        take(tmp_path / "t", more, timezone="Europe/Madrid")["duplicates"] == len(days[max(days)]) // 24 * 24
-    )  # one day says enough
+    last = {day: cells for day, cells in days.items() if day == max(days)}
+    more = write(tmp_path / "b.csv", text(heads, last, form))  # one day is enough where the table has such rows
+    assert take(tmp_path / "t", more, timezone="Europe/Madrid")["duplicates"] == sum(
+        at is not None for at in last[max(last)]
+    )
+
+
+def right(table: Path) -> bool:
+    """Whether all rows of a table have the instants of their values."""
+    found = rows(table)
+    return found["y"].to_list() == [value(at) for at in found["Date,hour"]]
+
+
+@pytest.mark.parametrize("days", [counted(AUTUMN, 25), counted(SPRING, 24), by_the_clock(SPRING, None)])
+@pytest.mark.parametrize("later", ["file", "block"])
+def test_each_day_says_what_its_numbers_are(
+    days: dict[date, list[datetime | None]], later: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv, "SAMPLE", 1000)
+    width = max(map(len, days.values()))
+    before = counted(min(days) - timedelta(days=20), width if later == "block" else 24, days=20)
+    parts = [before | days] if later == "block" else [before, days]
+    for at, part in enumerate(parts):
+        heads = NUMBERED[len(next(iter(part.values()))) - 24]
+        take(tmp_path / "t", write(tmp_path / f"{at}.csv", text(heads, part)), timezone="Europe/Madrid")
+    assert right(tmp_path / "t") and rows(tmp_path / "t").height == sum(
+        at is not None for cells in (before | days).values() for at in cells
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "heads", "empty", "filled"),
+    [
+        (AUTUMN, 24, (), ()),  # an hour of 25 has no column
+        (AUTUMN, 25, (24,), ()),  # the second 2:00, or the last of the day
+        (SPRING, 24, (), (23,)),  # 24 of 23 hours
+        (SPRING, 24, (2,), ()),  # the one that is skipped, or lacks its value
+    ],
+)
+def test_a_day_that_does_not_say_which_hours_it_has_is_put_aside(
+    start: date, heads: int, empty: tuple[int, ...], filled: tuple[int, ...], tmp_path: Path
+) -> None:
+    days = counted(start, heads)
+    cells = days[start + timedelta(days=2)] = days[start + timedelta(days=2)][:heads]
+    for at in (*empty, *filled):
+        cells[at] = cells[0] if at in filled else None
+    path = write(tmp_path / "a.csv", text(NUMBERED[heads - 24], days))
+    assert take(tmp_path / "t", path, timezone="Europe/Madrid")["quarantined"] == {"unclear day": 1}
+    assert right(tmp_path / "t") and rows(tmp_path / "t").height == 4 * 24
+    aside = quarantine(tmp_path / "t").row(0, named=True)
+    assert aside["line"] == 4 and f'"H2": {value(instants(start + timedelta(days=2))[1])}' in aside["row"]
+
+
+def test_a_day_that_lacks_its_last_hour_is_put_aside_where_no_zone_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv, "SAMPLE", 1000)
+    days = counted(date(2024, 3, 11), 24, days=22)
+    take(tmp_path / "t", write(tmp_path / "a.csv", text(NUMBERED[0], days)))
+    aside = quarantine(tmp_path / "t")["reason"].to_list()
+    assert aside == ["unclear day"] and rows(tmp_path / "t").height == 21 * 24
 
 
 def test_days_and_months_are_not_guessed(tmp_path: Path) -> None:
@@ -183,8 +241,68 @@ def test_a_cell_that_is_no_number_goes_to_the_quarantine_alone(tmp_path: Path) -
     assert rows(tmp_path / "t").height == 4 * 24 - 4  # an empty cell is no row
     aside = quarantine(tmp_path / "t").select("line", "column", "detail").rows()
     assert aside[0] == (3, "H3", "'n/e' is not a number") and aside[1] == (3, "H7", "'-' is not a number")
-    take(tmp_path / "u", path, null=["-"])
-    assert quarantine(tmp_path / "u")["column"].to_list() == ["H3", ""]
+    with path.open("a") as file:
+        file.write(f"soon{',1' * 24}\nonly,two\n")
+    assert take(tmp_path / "t", path)["quarantined"] == {"unparsable": 1, "ragged": 1}  # a day is a row
+    take(tmp_path / "u", path, null=["-"], time="Date,hour")
+    assert quarantine(tmp_path / "u")["column"].to_list() == ["H3", "", "Date,hour", ""]
+
+
+@pytest.mark.parametrize("options", [{}, {"melt": ["H*"]}, {"repair": True}])
+def test_half_a_line_of_several_rows_is_not_repaired(options: dict[str, Any], tmp_path: Path) -> None:
+    whole = text(NUMBERED[0], counted(date(2024, 1, 1), 24))
+    path, first = write(tmp_path / "a.csv", whole[:-3]), {key: one for key, one in options.items() if key == "melt"}
+    take(tmp_path / "t", path, final=True, **first)
+    path.write_text(whole)
+    with pytest.raises(DataError, match=r"line 6: .* rows of half a line") as refused:
+        take(tmp_path / "t", path, **options)
+    assert "into a new table" in str(refused.value.hint)
+
+
+def test_a_column_of_whole_days_is_named(tmp_path: Path) -> None:
+    lines = [f"2024-01-0{day},7,{','.join(map(str, range(24)))},{day}" for day in range(1, 4)]
+    path = write(tmp_path / "a.csv", "\n".join([",".join(["Date", "zone", *NUMBERED[0], "Total"]), *lines]) + "\n")
+    assert "; 'Total' may say of a whole day" in take(tmp_path / "t", path)["hints"][0]
+
+
+def test_a_table_of_other_rows_refuses_columns_of_hours(tmp_path: Path) -> None:
+    hours, days = (
+        write(tmp_path / "h.csv", text(NUMBERED[0], counted(date(2024, 1, 1), 24))),
+        "Date,temp\n2024-01-01,1\n",
+    )
+    take(tmp_path / "t", hours)
+    quarters = write(tmp_path / "q.csv", text(CLOCK, counted(date(2024, 2, 1), 96, 15)))
+    with pytest.raises(DataError, match="are 15min apart, and the rows of the table 1h apart"):
+        take(tmp_path / "t", quarters)
+    take(tmp_path / "u", write(tmp_path / "d.csv", days))
+    with pytest.raises(DataError, match="it has no 'temp', but 'H1'") as refused:
+        take(tmp_path / "u", hours)
+    assert "--time" not in str(refused.value.hint)
+
+
+DAYS = [f"2024-01-{day:02d}" for day in range(1, 21)]
+HOURS = [[day, f"{hour:02d}:00"] for day in DAYS[:3] for hour in range(24)]
+MONTHS = [f"20{year}-{month:02d}-01" for year in (22, 23) for month in range(1, 13)]
+
+
+@pytest.mark.parametrize(
+    ("names", "heads", "keys", "options"),
+    [
+        (["Date", "Time"], range(1, 25), HOURS, {"time": "Date,Time"}),  # zones of hourly rows
+        (["Date", "Hour"], [f"h{k}" for k in range(1, 25)], [[a, b[:2]] for a, b in HOURS], {"time": "Date,Hour"}),
+        (["Date"], [f"h{k}" for k in range(1, 25)], [[month] for month in MONTHS], {}),
+        (["Date"], [f"Q{k}" for k in range(1, 25)], [[day] for day in DAYS], {}),  # questions
+        (["Date"], [f"std{k}" for k in range(1, 25)], [[day] for day in DAYS], {}),
+        (["Date"], [f"h{k}" for k in range(1, 49)], [[day] for day in DAYS], {}),  # steps ahead
+        (["Date"], range(1, 25), [[day] for day in DAYS], {"every": "1d", "time": "Date"}),
+        (["Date"], range(1, 25), [[day] for day in DAYS[:1]], {}),
+    ],
+)
+def test_what_may_be_no_hours_stays(names: Any, heads: Any, keys: Any, options: Any, tmp_path: Path) -> None:
+    lines = [[*names, *map(str, heads)], *([*key, *(["1.5"] * len(heads))] for key in keys)]
+    hints = take(tmp_path / "t", write(tmp_path / "a.csv", "\n".join(map(",".join, lines)) + "\n"), **options)["hints"]
+    assert any("--time 'Date,hour'" in hint for hint in hints) == (keys[0] in ([MONTHS[0]], keys[-1]))
+    assert rows(tmp_path / "t").height == len(keys) and {*map(str, heads)} <= {*rows(tmp_path / "t").columns}
 
 
 def test_columns_that_are_asked_for_stay_columns(tmp_path: Path) -> None:
@@ -219,3 +337,13 @@ def test_a_frame_is_told_how_to_make_rows(kind: str, tmp_path: Path) -> None:
     found = eval(rest, {"df": eval(made, {"df": df}), "Forecaster": Forecaster})
     assert found.rows == 20 * 24 and found.forecast()["ds"][0] == datetime(2024, 1, 21)
     assert Forecaster("H7", model="linear").fit(df).rows == 20  # columns stay those of the frame
+
+
+def test_other_frames_are_not_told_so(tmp_path: Path) -> None:
+    zones = {str(k): [1.0] * 96 for k in range(1, 25)}
+    hourly = {"ds": [datetime(2024, 1, 1) + timedelta(hours=at) for at in range(96)], "Power [kW]": [2.0, 1.0] * 48}
+    assert Forecaster("Power", model="linear").fit(hourly | zones).rows == 96
+    daily = pl.DataFrame({"Date": DAYS, "load": [1.0] * 20} | {f"h{k}": [1.0] * 20 for k in range(1, 25)})
+    for frame, options in ((daily, {}), (daily.drop("Date"), {"time": "row"}), (hourly | zones, {})):
+        with pytest.raises(UsageError, match="has no column 'laod'"):
+            Forecaster("laod", **options).fit(frame)

@@ -109,6 +109,14 @@ def test_a_clock_of_equal_intervals(tmp_path: Path) -> None:
     np.testing.assert_allclose(inside, np.cos(T[::5])[: len(inside)], atol=1e-3)
 
 
+def test_a_signal_is_taken_by_its_name_without_the_unit(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name in ("time", "speed (kn)", "temp"):
+            file[name] = np.arange(9.0)
+    take(tmp_path / "t", tmp_path / "a.h5", signals=["speed"])
+    assert rows(tmp_path / "t").columns[2:] == ["speed (kn)"]
+
+
 def test_two_recordings_of_one_rig_share_a_table(tmp_path: Path) -> None:
     write_mcap(tmp_path / "a.mcap")
     write_mcap(tmp_path / "b.mcap")

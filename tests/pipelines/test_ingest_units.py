@@ -269,6 +269,26 @@ def test_a_known_unit_in_parentheses_is_that_of_the_column(tmp_path: Path) -> No
         take(tmp_path / "u", write(tmp_path / "gross.csv", days("1", first=10, header="Load (gross)")))
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Temp (min)", "Temp (max)"),
+        ("Flow (in)", "Flow (out)"),
+        ("Traffic (N)", "Traffic (S)"),
+        ("Phase (A)", "Phase (B)"),
+        ("kids (m)", "kids (f)"),
+        ("Bus (V2)", "Bus (V3)"),
+        ("Sensor (K1)", "Sensor (K2)"),
+    ],
+)
+def test_words_in_parentheses_are_no_units(one: str, other: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", f"ds,{one},{other}\n2024-01-01,1,2\n2024-01-02,3,4\n")
+    take(tmp_path / "t", path)
+    assert (unit(tmp_path / "t", one), unit(tmp_path / "t", other)) == ("", "")
+    with pytest.raises(UsageError, match="has no such column"):
+        take(tmp_path / "u", path, signals=[one.partition(" (")[0]])
+
+
 def test_columns_are_taken_by_their_names_without_units(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "ds;A (kW);B [kW];C (kW)\n2024-01-01;1;2;3\n2024-01-02;4;5;6\n")
     take(tmp_path / "t", path, signals=["A", "B"])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamgp.errors import DataError, SchemaError
 from streamgp_data.reading.convention import grouping, in_ascii
-from streamgp_data.reading.units import is_unit, times_power
+from streamgp_data.reading.units import base_of, is_unit, times_power
 
 LINE, FAULT, TEXT = "_line", "_fault", "_text"
 """Bookkeeping columns of every file source: the first line (or row) of the record, from 1; what is wrong with
@@ -50,12 +50,13 @@ def unit_in(name: str) -> str | None:
         >>> unit_in("Load (net)"), unit_in("Car(s)")
         (None, None)
     """
-    found = re.search(r"\[([^\[\]]+)\]\s*$", name)
-    if found is None:
-        found = re.search(r"\(([^()]+)\)\s*$", name)
-        plural = re.search(r"\w\(s\)\s*$", name)
-        return found[1].strip() if found and not plural and is_unit(found[1].strip()) else None
-    return found[1].strip()
+    if found := re.search(r"\[([^\[\]]+)\]\s*$", name):
+        return found[1].strip()
+    found = _PARENTHESIS.search(name)
+    return found[1].strip() if found and not _PLURAL.search(name) and is_unit(found[1].strip()) else None
+
+
+_PARENTHESIS, _PLURAL = re.compile(r"\s*\(([^()]+)\)\s*$"), re.compile(r"\w\(s\)\s*$")
 
 
 def bare_name(name: str) -> str:
@@ -69,8 +70,20 @@ def bare_name(name: str) -> str:
 
 
 def units_in(names: Sequence[str]) -> dict[str, str]:
-    """Column -> the unit that its name ends with, of the columns that have one."""
-    return {name: unit for name in names if (unit := unit_in(name)) is not None}
+    """Column -> the unit that its name ends with, of the columns that have one. What is in parentheses is none where
+    columns that are called alike have there something else than that unit, with or without an SI prefix.
+
+    Example:
+        >>> units_in(["Phase (A)", "Phase (B)", "Power (kW)", "Power (W)", "Power"])
+        {'Power (kW)': 'kW', 'Power (W)': 'W'}
+    """
+    alike: dict[str, set[str | None]] = {}
+    for name in names:
+        if found := _PARENTHESIS.search(name):
+            unit = unit_in(name)
+            alike.setdefault(name[: found.start()], set()).add(None if unit is None else base_of(unit))
+    units = {name: unit for name in names if (unit := unit_in(name)) is not None}
+    return {name: unit for name, unit in units.items() if len(alike.get(_PARENTHESIS.sub("", name), ())) < 2}
 
 
 def polars_type(kind: pa.DataType) -> pl.DataType:

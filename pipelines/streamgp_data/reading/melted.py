@@ -10,19 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streamgp.base import Chunk, Offset
 from streamgp.errors import SchemaError, UsageError
-from streamgp_data.columns import matching
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, fault, said, unit_in, with_bookkeeping
 from streamgp_data.reading.files import FileSource
+from streamgp_data.reading.matching import matching
 from streamgp_data.reading.units import power, times_power
-from streamgp_data.reading.wrapped import Wrapped
+from streamgp_data.reading.wrapped import ManyRows
 
 VALUE = "y"
 """The column of values."""
 
 
-class Melted(Wrapped):
+class Melted(ManyRows):
     """A FileSource over a wide one. A row becomes one row for each melted column, in their order, beside the same
     values of the other columns. A row with a cell that cannot be read stays one row, for the quarantine.
 
@@ -103,10 +102,6 @@ class Melted(Wrapped):
         self.inner.expect(pa.schema(own))
         self._value = value
         self._typed(kinds)
-
-    def torn(self, after: Offset) -> Chunk | None:
-        """No last line is repaired here."""
-        return None
 
     def _typed(self, kinds: dict[str, pa.DataType]) -> None:
         self.schema = with_bookkeeping({**kinds, self.series: pa.string(), VALUE: self._value})

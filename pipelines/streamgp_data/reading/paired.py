@@ -80,7 +80,7 @@ class Paired(Wrapped):
         self.names = [self.name if name == date else name for name in inner.names if name != clock]
         sample, where = inner.sample, f"{inner.uri}, column {clock!r}"
         dates, clocks = (_whole(sample.column(name)) for name in (date, clock))
-        self.periods, self.first = _periods(_days(dates, form), clocks, every, zone, clock, where)
+        self.periods, self.first = _periods(days_of(dates, form), clocks, every, zone, clock, where)
         self.sample = self._joined(sample)
         kinds = {name: inner.schema.field(name).type for name in self.names if name != self.name}
         self._typed(kinds)
@@ -134,7 +134,7 @@ def joined(
         >>> joined(pa.array(["2024-01-31"]), pa.array([48]), 48, 1, None).to_pylist()
         ['2024-01-31 period 48']
     """
-    text = _days(dates, form if periods is not None else None)
+    text = days_of(dates, form if periods is not None else None)
     if periods is None:
         clock = _clock(clocks)
         return (text + " " + clock).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
@@ -160,7 +160,7 @@ def _whole(column: Any) -> pa.Array[Any]:
     return found.cast(found.type.value_type) if pa.types.is_dictionary(found.type) else found
 
 
-def _days(dates: pa.Array[Any], form: str | None) -> pl.Series:
+def days_of(dates: pa.Array[Any], form: str | None) -> pl.Series:
     """Dates as text, in ISO 8601 where they are dates, are written so, or without separators, or have this form."""
     if pa.types.is_timestamp(dates.type) or pa.types.is_date(dates.type):
         return pl.Series(pl.from_arrow(pc.strftime(dates, "%Y-%m-%d"))).cast(pl.String)

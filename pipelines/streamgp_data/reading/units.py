@@ -20,10 +20,10 @@ _NAMES = "W Wh Wp V Vs A Ah VA VAh var varh J N Nm Pa bar Hz m g s l L F Ω ohm 
 _BASES = frozenset(f"{_NAMES} eV B Bq Gy Sv K cal bit rad".split())
 _WITH_SMALL = frozenset(("m", "l", "L", "Pa"))
 _NO_SI = (
-    "% ‰ ° °C °F oC C deg degC degF degrees rpm mph kn kt knots ppm ppb psi sec min h hr hrs hours d days ft in mi lb"
+    "% ‰ ° °C °F oC C deg degC degF degrees rpm mph kn kt knots ppm ppb psi sec min h hr hrs hours d days ft in mi lb",
+    "inHg mmHg gal gpm cfm Btu BTU MMBtu therm EUR € USD $ GBP £ CHF kr p.u. pu dB dBm dBA pH NTU Nm3",
 )
-_NO_SI += " inHg mmHg gal gpm cfm Btu BTU MMBtu therm EUR € USD $ GBP £ CHF kr p.u. pu dB dBm dBA pH NTU Nm3"
-_OTHERS = frozenset(_NO_SI.split())
+_OTHERS = frozenset(" ".join(_NO_SI).split())
 """Units without prefixes, as columns name them."""
 _NUMBER = r"[+-]?[\d.,]+(?:[eE][+-]?\d+)?"
 _BEHIND = rf"^{_NUMBER}(?:\s+([^\d\s+-]\S{{0,15}})|([%°]\S{{0,15}}))$"
@@ -72,16 +72,19 @@ def base_of(unit: str) -> str:
 
 
 def is_unit(text: str) -> bool:
-    """Whether a text is a unit that is known, or a product or quotient of these.
+    """Whether a text is a unit that is known, or a product or quotient of these, and no word or letter that means more
+    often something else: min a minimum, N the north.
 
     Example:
-        >>> [is_unit(text) for text in ("kW", "°C", "µg/m³", "EUR/MWh", "1/min")]
-        [True, True, True, True, True]
-        >>> [is_unit(text) for text in ("net", "day-ahead", "north", "2", "")]
-        [False, False, False, False, False]
+        >>> [is_unit(text) for text in ("kW", "°C", "µg/m³", "EUR/MWh", "1/min", "m s-1")]
+        [True, True, True, True, True, True]
+        >>> [is_unit(text) for text in ("net", "day-ahead", "min", "N", "V2", "2", "")]
+        [False, False, False, False, False, False, False]
     """
+    if text in ("min", "in") or (re.fullmatch("[A-Za-z]", text) and text not in "WVAK"):
+        return False
     factors = re.split(r"[/·*⋅]|\s+", unicodedata.normalize("NFKC", text).replace("^", ""))
-    units = [unit for factor in factors if (unit := factor if factor in _OTHERS else re.sub(r"-?\d+$", "", factor))]
+    units = [one if one in _OTHERS else re.sub("-[123]$|(?<=[ms])[23]$", "", one) for one in factors if one != "1"]
     return bool(units) and all(unit in _OTHERS or _parts(unit)[0] in _BASES for unit in units)
 
 

@@ -27,8 +27,6 @@ _CELLS = 1 << 25
 _COLUMNS, _COLUMNS_97 = 1 << 14, 1 << 8
 """Columns of a sheet, and of one of Excel 97 to 2003."""
 _ROW, _COLUMN = re.compile(rb"""r=["'][A-Z]*(\d+)"""), re.compile(rb"""r=["']([A-Z]+)\d""")
-
-
 UNNAMED = re.compile(r"__UNNAMED__\d+")
 """What the library calls a column whose cell of the header is no text and no number."""
 _HINT = "save it again, or export it as CSV"

@@ -41,7 +41,8 @@ class Apart:
         self.units: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
         self.place = ""
-        self._words = (module, name, path, json.dumps(options or {}), *patterns)
+        with_unit = (f"{pattern}*[[(]*" for pattern in patterns)  # more than are wanted, which `blocks` leaves out
+        self._words = (module, name, path, json.dumps(options or {}), *patterns, *with_unit)
         self._patience = patience(path)
 
     def blocks(self, wanted: Wanted) -> Iterator[SignalBlock | Lost]:

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from streamgp.base import Chunk, Json, Offset
 from streamgp.errors import DataError, StreamgpError, UsageError
-from streamgp_data.columns import matching
 from streamgp_data.intervals import nanoseconds
 from streamgp_data.reading.bytes import Position, digest
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, fault
 from streamgp_data.reading.columnar import ROWS, Columnar, spooled
+from streamgp_data.reading.matching import matching
 from streamgp_data.recordings.joining import join
 from streamgp_data.recordings.recording import Lost, Recording, RecordingOptions, Times, Wanted
 from streamgp_data.recordings.samples import Samples
@@ -191,7 +191,7 @@ class Joined(Columnar):
 
     def _column(self, name: str) -> bool:
         patterns = self._config.signals
-        return not patterns or name in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+        return not patterns or any(matching(pattern, [name]) for pattern in patterns)
 
     def _check_names(self) -> None:
         found, out = list(self.samples.signals), self.recording.left_out

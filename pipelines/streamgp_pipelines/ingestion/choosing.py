@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamgp.errors import UsageError
-from streamgp_data.columns import matching
 from streamgp_data.reading.cells import bare_name, unit_in
 from streamgp_data.reading.files import FileSource
+from streamgp_data.reading.matching import matching
 from streamgp_data.reading.some_columns import SomeColumns
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.table import SEQ, Table

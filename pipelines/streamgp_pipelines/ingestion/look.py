@@ -52,7 +52,7 @@ def describe_file(config: DescribeConfig) -> dict[str, Json]:
             asked = IngestConfig(source=(uri,), table=uri, timezone="UTC", time_format=config.time_format)
             try:
                 unrolled, _ = by_periods(source, asked, None)
-                note = {"note": f"ingest: {unrolled.note}"} if isinstance(unrolled, DayRows) else {}
+                note = {"note": f"ingest: {unrolled.note(None)}"} if isinstance(unrolled, DayRows) else {}
             except UsageError as error:
                 note = {"note": f"{error.message}: {error.hint}"}
         return {"file": uri, **note, "columns": columns}

@@ -9,15 +9,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgp.errors import StreamgpError, UsageError
+from streamgp.errors import DataError, StreamgpError, UsageError
 from streamgp.windows.zones import canonical
-from streamgp_data.instants import PERIOD, compact_form, periods_of, text_times
+from streamgp_data.instants import COMPACT, PERIOD, compact_form, periods_of, text_times
 from streamgp_data.intervals import nanoseconds, written
 from streamgp_data.reading.cells import NULLS
-from streamgp_data.reading.day_rows import DayRows, periods_in
+from streamgp_data.reading.day_rows import DayRows, Periods, midnights, periods_in
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.melted import VALUE
 from streamgp_data.reading.paired import USUAL, Paired, ends, joined, pair_in
+from streamgp_data.reading.some_columns import SomeColumns
 from streamgp_data.table import Table
 from streamgp_data.times import format_of
 from streamgp_pipelines.ingestion.units import is_number
@@ -31,58 +32,104 @@ _PERIOD = re.compile(r"period|hour|\bhr\b|interval|\bslot\b|\bstunde|viertelstun
 
 def by_periods(source: FileSource, config: IngestConfig, table: Table | None) -> tuple[FileSource, IngestConfig]:
     """A source with a row a day, and columns that are its hours, with a row an hour; and the settings for it. Others as
-    they are, and where --signals or --melt names columns, the table has them, or one is called as those that are made.
+    they are, and where --signals or --melt names columns, --every is another interval, or the table has none of these
+    rows.
 
     Raises:
-        DataError: as `DayRows`.
+        DataError: as `DayRows`, or the rows of the table are of another step.
         UsageError: days may begin with the day or with the month.
     """
     meta = None if table is None else table.meta
-    periods = None if config.melt or config.signals else periods_in(source.names)
-    if (
-        periods is None
-        or {periods.clock, VALUE} & set(source.names)
-        or (table is not None and set(periods.names) & set(table.schema.names))
-    ):
-        return source, config
-    cells = {name: source.sample.column(name) for name in source.names}
     time = config.time or (None if meta is None else meta.time)
-    days = [name for name in source.names if name not in periods.names and _days(cells[name], again=False)]
-    days = [name for name in days if time in (None, name, f"{name},{periods.clock}")]
-    kinds = [source.schema.field(name).type for name in periods.names if cells[name].null_count < len(cells[name])]
-    if len(days) != 1 or not all(map(is_number, kinds)):
+    found = None if config.melt or config.signals else day_columns(source, time, config.series, config.time_format)
+    if found is None:
         return source, config
-    zone = config.timezone or (None if meta is None else meta.clock_of)
-    counted = None if meta is None else periods_of(meta.time_format) is not None
-    nulls = (*NULLS, *config.null)
-    made = DayRows(source, periods, days[0], nulls, None if zone is None else canonical(zone), counted)
-    changes: dict[str, Any] = {"time": f"{days[0]},{periods.clock}"}
+    day, periods, sure = found
+    every, name = f"{periods.step}m", f"{day},{periods.noun}"
     if meta is None:
-        changes["every"] = config.every or f"{periods.step}m"
-    form = config.time_format
-    if form is None and (meta is None or made.counted):
-        form = made.form = _form_of(
-            cells[days[0]].combine_chunks(), not made.counted, f"{source.uri}, column {days[0]!r}"
+        other = config.every is not None and nanoseconds(config.every) != nanoseconds(every)
+        if not (other or sure or time == name):
+            what = f"the columns {periods.span} may be the {periods.noun}s of a day: if they are"
+            source.doubts[periods.names[0]] = f"{source.uri}: {what}, ingest into a new table with --time '{name}'"
+        if other or not (sure or time == name):
+            return source, config
+    elif meta.time not in (f"{day},hour", f"{day},period"):
+        return source, config
+    elif meta.time != name or meta.every_ns not in (None, nanoseconds(every)):
+        rows = "of another step" if meta.every_ns is None else f"{written(meta.every_ns)} apart"
+        raise DataError(
+            f"{source.uri}: the columns {periods.span} are {written(nanoseconds(every) or 0)} apart, and the rows of "
+            f"the table {rows}",
+            hint="ingest it into another table",
         )
-    if form is not None and not made.counted and "%H" not in form:
-        form += " %H:%M"
-    changes["time_format"] = form
+    zone = config.timezone or (None if meta is None else meta.clock_of)
+    known = None if meta is None or "%" not in (meta.time_format or "") else meta.time_format
+    forms = _forms_of(source.sample.column(day).combine_chunks(), config.time_format)
+    taught = [form for form in forms if len(forms) == 1 or known == f"{form}{_CLOCK}"]
+    if not taught:
+        raise UsageError(
+            f"{source.uri}, column {day!r}: a day and a month may be the other way round",
+            hint=f"say --time-format '{forms[0]}' or '{forms[1]}'",
+        )
+    form = taught[0]
+    nulls = (*NULLS, *config.null)
+    made = DayRows(source, periods, day, form, nulls, None if zone is None else canonical(zone))
+    kept = f"{form}{_CLOCK}" if form else f"{PERIOD}{1440 // periods.step}" if periods.numbered else None
+    changes = {"time": name, "time_format": kept}
+    if meta is None:
+        changes["every"] = every
     return made, config.model_copy(update=changes)
 
 
-def _form_of(days: pa.Array[Any], compact: bool, where: str) -> str | None:
-    """How days are written; None where that is found later, as of ISO 8601, or of dates without separators.
+_CLOCK = " %H:%M"
+"""What the format of times has behind that of days."""
 
-    Raises:
-        UsageError: they may begin with the day or with the month.
+
+def day_columns(
+    source: FileSource, time: str | None = None, series: str | None = None, form: str | None = None
+) -> tuple[str, Periods, bool] | None:
+    """The column of days of a source with a row a day, its columns of periods, and whether these are surely such: not
+    where days are not one apart, or one day has numbers alone for names. None where there are none, or another column
+    is a time of the day.
+
+    Args:
+        time: the column of days, alone or with the word that its times will have.
+        series: a column that is no part of the time.
+        form: how days are written, where that is known.
     """
-    form = None if compact and compact_form(days)[0] is not None else format_of(days)
-    other = (form or "").replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")
-    if other != (form or "") and not text_times(days, False, other)[1].any():
-        raise UsageError(
-            f"{where}: a day and a month may be the other way round", hint=f"say --time-format '{form}' or '{other}'"
-        )
-    return form
+    periods = periods_in(source.names)
+    if periods is None or {"hour", "period", VALUE} & {name.lower() for name in source.names}:
+        return None
+    cells = {name: source.sample.column(name).combine_chunks() for name in source.names}
+    kinds = [source.schema.field(name).type for name in periods.names if cells[name].null_count < len(cells[name])]
+    others = {name: name for name in source.names if name not in periods.names}
+    days = [name for name in others if time in (f"{name},hour", f"{name},period")] or [
+        name for name in others if time in (None, name) and _days(source.sample.column(name), again=False)
+    ]
+    series = series or ("unique_id" if "unique_id" in others else None)
+    if (
+        len(days) != 1
+        or not all(map(is_number, kinds))
+        or any(of_day(source.sample.column(name)) for name in others)
+        or two_columns(SomeColumns(source, others), series) is not None
+    ):
+        return None
+    sure = False
+    for one in _forms_of(cells[days[0]], form):
+        apart = midnights(cells[days[0]], one)[0].drop_nulls().unique().sort().diff().drop_nulls().dt.total_days()
+        sure |= 2 * int((apart == 1).sum()) > len(apart) or (not len(apart) and not periods.bare)
+    return days[0], periods, sure
+
+
+def _forms_of(days: pa.Array[Any], given: str | None) -> list[str | None]:
+    """How days may be written: two ways where a day and a month may change places; None is ISO 8601, or no text."""
+    if given is not None and "%" in given:
+        return [given.removesuffix(_CLOCK)]
+    form = compact_form(days)[0] or format_of(days)
+    if form is None or form in COMPACT:
+        return [form]
+    other = form.replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")
+    return [form] if other == form or text_times(days, False, other)[1].any() else [form, other]
 
 
 def paired(source: FileSource, config: IngestConfig, table: Table | None) -> tuple[FileSource, IngestConfig]:

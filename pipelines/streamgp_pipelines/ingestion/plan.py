@@ -411,7 +411,8 @@ def _lacking(source: FileSource, table: Table) -> tuple[str, ...]:
         if new:
             both = ",".join(name for name in source.names if name not in (*new, *table.meta.keys))
             also = f", but {', '.join(map(repr, new))}"
-            hint = f"if one is the other, rename it; else leave the new one out: --signals '{both}'"
+            hint = "if one is the other, rename it"
+            hint += f"; else leave the new one out: --signals '{both}'" if both else ""
         raise SchemaError(
             f"{source.uri} does not fit the table: it has no {', '.join(map(repr, found))}{also}",
             hint=f"{hint}; or ingest the file into another table",

@@ -481,7 +481,7 @@ def _laid_out(uri: str, config: IngestConfig, table: Table | None) -> tuple[File
     if source.sample.num_rows:
         source, config = by_periods(source, config, table)
         if isinstance(source, DayRows):
-            notes = [source.note]
+            notes = [source.note(config.series)]
         source, config = paired(source, config, table)
         source = asked_for(source, config, table)
     if config.melt:

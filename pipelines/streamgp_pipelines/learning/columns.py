@@ -11,7 +11,8 @@ from streamgp.errors import SchemaError, UsageError
 from streamgp.model_config import LARGEST_LAGS
 from streamgp.windows import calendar
 from streamgp.windows.windows import WindowSpec
-from streamgp_data.columns import LATE, matching, short_name
+from streamgp_data.columns import LATE
+from streamgp_data.reading.matching import but_for_units, matching
 from streamgp_data.table import SEQ, TableMeta
 from streamgp_data.versions import REVISES
 from streamgp_pipelines.config import AUTO, DataConfig, TrainConfig
@@ -171,7 +172,7 @@ def _default_target(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def in_table(name: str, schema: pa.Schema, flag: str) -> str:
-    """The column of a name; the unit, or what is in parentheses behind it, can be left out where that fits one column.
+    """The column of a name; the unit behind it can be left out where that fits one column.
 
     Raises:
         UsageError: there is none, or there are several.
@@ -179,16 +180,14 @@ def in_table(name: str, schema: pa.Schema, flag: str) -> str:
     Example:
         >>> in_table("flow", pa.schema([("_seq", pa.int64()), ("flow [m3/h]", pa.float64())]), "--target")
         'flow [m3/h]'
-        >>> in_table("load", pa.schema([("load (net)", pa.float64()), ("gas (kW)", pa.float64())]), "--target")
-        'load (net)'
     """
     names = [one for one in schema.names if one != SEQ]
     if name in names:
         return name
-    fitting = [one for one in names if short_name(one) == name]
+    fitting = but_for_units(name, names)
     if len(fitting) == 1:
         return fitting[0]
-    near = fitting or get_close_matches(name, names, n=1)
+    near = fitting or [one for one in names if one.startswith(f"{name} (")] or get_close_matches(name, names, n=1)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(names)}"
     raise UsageError(f"{flag}: the table has no column {name!r}", hint=hint)
 

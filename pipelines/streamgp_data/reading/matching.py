@@ -1,0 +1,39 @@
+"""The columns that names and patterns of options mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from streamgp_data.reading.cells import bare_name, units_in
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """The columns that a name or a pattern means, in their order: the one that is called so, else the only one that is
+    but for its unit, else those that a pattern such as "zone_*" fits. Brackets that fit nothing as a choice of letters
+    are those around a unit.
+
+    Example:
+        >>> there = ["zone_1 [kW]", "zone_2 [kW]", "zone_k"]
+        >>> matching("zone_1 [kW]", there), matching("zone_* [kW]", there), matching("zone_[jk]", there)
+        (['zone_1 [kW]'], ['zone_1 [kW]', 'zone_2 [kW]'], ['zone_k'])
+        >>> matching("zone_2", there), matching("Load", ["Load (net)"])
+        (['zone_2 [kW]'], [])
+    """
+    there = list(names)
+    if pattern in there:
+        return [pattern]
+    if len(alike := but_for_units(pattern, there)) == 1:
+        return alike
+    found = [name for name in there if fnmatchcase(name, pattern)]
+    return found or [name for name in there if fnmatchcase(name, pattern.replace("[", "[[]"))]
+
+
+def but_for_units(name: str, names: Sequence[str]) -> list[str]:
+    """The columns that have this name, and a unit behind it.
+
+    Example:
+        >>> but_for_units("flow", ["flow [m3/h]", "flow (net)", "Flow (kW)"])
+        ['flow [m3/h]']
+    """
+    return [one for one in units_in(names) if bare_name(one) == name]
