@@ -4,12 +4,12 @@ For column t (a target, h steps ahead) the weights minimise
 
     wᵀ S̃_t w + λ_t ‖w − w₀‖²,      S̃_t = Σ_h' ρ^|h−h'| S_h' / τ_t,      λ_t = λ + κ H / n_t
 
-where S_t are forgetting second moments of the experts' errors, pooled over the neighbouring steps of the same target.
-A row has weight 1/max(|error of the mix|, s_t), s_t the running mean of that error, so that the quadratic stands for
-a Huber loss (iteratively reweighted least squares). τ_t is the second moment of the best expert, so
-that λ is a share of it: of experts that are equally good it takes the mean, and it gives nothing to those that are not.
-Errors of windows that overlap are not independent: of n_t rows n_t/H are, and κ of those are behind the weights w₀ that
-are taken before anything is known.
+where S_t are forgetting second moments of the experts' errors, pooled over the neighbouring steps of the same target. A
+row has weight 1/max(|error of the mix|, s_t), s_t the running mean of that error, so that the quadratic stands for a
+Huber loss (iteratively reweighted least squares). τ_t is the second moment of the best expert, so that λ is a share of
+it: of experts that are equally good it takes the mean, and it gives nothing to those that are not. Errors of windows
+that overlap are not independent: of n_t rows n_t/H are, and κ of those are behind the weights w₀ that are taken before
+anything is known.
 
 An error counts as at most `FAR` times the present scale: one glitch does not decide the weights of weeks.
 
@@ -20,8 +20,9 @@ and at most of the neighbouring steps,
 
     √(wᵀ R_t w) > `ASTRAY`   and   > `BETTER` √(min_k R_kk),      R_t pooled as S_t,
 
-the usual weights w are astray, until √(wᵀ R_t w) is at most `AGAIN` √(min_k R_kk). While they are, weights by R_t take
-their place. Not in a panel, whose last rows are those of some of its series.
+these usual weights w are astray, until √(wᵀ R_t w) is at most `AGAIN` √(min_k R_kk). While they are, weights by R_t
+take their place, and rows count in S_t by the error that the usual mix would have. Not in a panel, whose last rows are
+those of some of its series.
 """
 
 from __future__ import annotations
