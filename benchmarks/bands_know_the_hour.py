@@ -183,7 +183,7 @@ def in_cells(frame: pl.DataFrame) -> tuple[float, float]:
     cell = days.group_by("origin", "hour").agg(
         pl.col("share").mean(), se=pl.col("share").std() / pl.len().sqrt().cast(pl.Float64)
     )
-    spread = float(np.sqrt((cell["se"].drop_nulls() ** 2).mean()))  # type: ignore[arg-type]
+    spread = float(np.sqrt(np.nanmean(cell["se"].cast(pl.Float64).fill_null(np.nan).to_numpy() ** 2)))
     low, high = ((end - 0.95) / spread for end in CELL)
     return float(cell["share"].is_between(*CELL).mean()), float(ndtr(high) - ndtr(low))  # type: ignore[arg-type]
 
