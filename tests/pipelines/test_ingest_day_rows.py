@@ -82,6 +82,7 @@ CASES: dict[str, tuple[list[str], dict[date, list[datetime | None]], str]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", list(CASES))
 def test_days_of_23_and_25_hours_are_right(case: str, tmp_path: Path) -> None:
     heads, days, form = CASES[case]
@@ -105,6 +106,7 @@ def right(table: Path) -> bool:
     return found["y"].to_list() == [value(at) for at in found["Date,hour"]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("days", [counted(AUTUMN, 25), counted(SPRING, 24), by_the_clock(SPRING, None)])
 @pytest.mark.parametrize("later", ["file", "block"])
 def test_each_day_says_what_its_numbers_are(
@@ -122,6 +124,7 @@ def test_each_day_says_what_its_numbers_are(
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("start", "heads", "empty", "filled"),
     [
@@ -166,6 +169,7 @@ def test_days_and_months_are_not_guessed(tmp_path: Path) -> None:
     assert rows(tmp_path / "t")["Date,hour"][-1] == datetime(2024, 1, 5, 23)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", ["25 columns in autumn", "hour 3 is there twice", "24 counted in spring"])
 def test_a_changed_clock_without_a_zone_is_refused(case: str, tmp_path: Path) -> None:
     heads, days, _ = CASES[case]
@@ -174,6 +178,7 @@ def test_a_changed_clock_without_a_zone_is_refused(case: str, tmp_path: Path) ->
     assert refused.value.hint is not None and "--timezone Europe/" in refused.value.hint
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("heads", "minutes"),
     [
@@ -215,6 +220,7 @@ def test_a_workbook_of_hours(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_workbook_with_times_for_titles(ends: bool, tmp_path: Path) -> None:
     with xlsxwriter.Workbook(tmp_path / "a.xlsx") as book:
@@ -248,6 +254,7 @@ def test_a_cell_that_is_no_number_goes_to_the_quarantine_alone(tmp_path: Path) -
     assert quarantine(tmp_path / "u")["column"].to_list() == ["H3", "", "Date,hour", ""]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{}, {"melt": ["H*"]}, {"repair": True}])
 def test_half_a_line_of_several_rows_is_not_repaired(options: dict[str, Any], tmp_path: Path) -> None:
     whole = text(NUMBERED[0], counted(date(2024, 1, 1), 24))
@@ -285,6 +292,7 @@ HOURS = [[day, f"{hour:02d}:00"] for day in DAYS[:3] for hour in range(24)]
 MONTHS = [f"20{year}-{month:02d}-01" for year in (22, 23) for month in range(1, 13)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("names", "heads", "keys", "options"),
     [
@@ -324,6 +332,7 @@ def test_columns_that_are_asked_for_stay_columns(tmp_path: Path) -> None:
     assert rows(tmp_path / "u").height == 24
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["polars", "pandas", "pandas with an index"])
 def test_a_frame_is_told_how_to_make_rows(kind: str, tmp_path: Path) -> None:
     wide: Any = pl.read_csv(text(NUMBERED[0], counted(date(2024, 1, 1), 24, days=20)).encode())
