@@ -228,9 +228,9 @@ class DayRows(ManyRows):
             (row, at): fault("out of range", wide[at], f"{rows.column(self._date)[row]} has no such {noun}")
             for row, at in np.argwhere(filled & (places < 0)).tolist()
         }
-        for row, wrong in enumerate(rows.column(FAULT).to_pylist()):
-            if wrong is None:
-                continue
+        faults = rows.column(FAULT)
+        for row in faults.is_valid().to_numpy(zero_copy_only=False).nonzero()[0].tolist():
+            wrong = str(faults[row])
             if wrong.split("|")[1] not in wide:  # a row that cannot be read at all is one
                 whole[row] = wrong
             else:
@@ -245,7 +245,8 @@ class DayRows(ManyRows):
             texts[row] = texts[row] or json.dumps(own, default=str)
         columns = {name: rows.column(name) for name in (*self._kept, LINE)} | {TEXT: pa.array(texts, pa.string())}
         found = self._long(columns, cells, kept, begin, places)
-        found[FAULT] = pa.array([said.get((row, at)) for row, at in np.argwhere(kept).tolist()], pa.string())
+        wrongs = [said.get((row, at)) for row, at in np.argwhere(kept).tolist()] if said else [None] * int(kept.sum())
+        found[FAULT] = pa.array(wrongs, pa.string())
         return pa.RecordBatch.from_arrays([found[name] for name in self.schema.names], names=self.schema.names)
 
     def _places(self, dates: pa.Array[Any], filled: Bools) -> tuple[Ints, Ints, dict[int, str]]:
