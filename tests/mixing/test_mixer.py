@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -238,6 +240,21 @@ def test_a_new_regime_is_followed_and_the_old_one_again_when_it_ends(shift: floa
     assert (
         error[1072:1168].mean() < 1.1 * alone[1072:1168].mean() and error[1264:].mean() < 1.3 * error[500:1000].mean()
     )
+
+
+def test_the_last_rows_of_a_panel_are_those_of_some_series_and_move_no_weights() -> None:
+    """Of 24 series at each time the last twelve jump, which two experts do not follow."""
+    y = torch.zeros(2400, SHAPE.columns, dtype=FLOAT)
+    noise = torch.randn(3, 2400, SHAPE.columns, generator=torch.Generator().manual_seed(0), dtype=FLOAT)
+    means = noise * torch.tensor([1.0, 3.0, 1.2], dtype=FLOAT)[:, None, None]
+    means[0::2].view(2, 100, 24, -1)[:, 90:, 12:] += 20.0
+    astray = dict[bool, bool]()
+    for panel in (False, True):
+        mixer, astray[panel] = Mixer(3, replace(SHAPE, panel=panel), 1008.0), False
+        for start in range(0, 2400, 24):
+            mixer.learn(means[:, start : start + 24], y[start : start + 24])
+            astray[panel] |= bool(mixer.astray.any())
+    assert astray == {False: True, True: False}
 
 
 @pytest.mark.parametrize("unit", [1e-30, 1.0, 1e30])

@@ -4,8 +4,8 @@ It is trained in epochs (`streamgp.training.fit`), from the weights at hand, on 
 the stream has twice the rows of the last training, or when the squared errors say that the model has gone stale, after
 which the next such training waits for twice as many rows. A training ends where the validation rows gain nothing, and
 keeps the weights at hand where no epoch was better; the next one then waits for four times the rows in place of two,
-for eight, and so on, until one gains something. One of a stale model that gains nothing puts nothing off: the rows of
-the one before it count on. Between trainings the weights stand still.
+for eight, and so on, until one gains something. One of a stale model that gains nothing puts nothing off: rows
+are counted from the training before it. Between trainings the weights stand still.
 """
 
 from __future__ import annotations
