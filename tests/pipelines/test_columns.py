@@ -17,7 +17,7 @@ from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.columns import window_spec
 from streamgp_pipelines.learning.session import columns_read, make_schedule, open_session
 from streamgp_pipelines.learning.survey import surveyed
-from tests.pipelines.worlds import config_of, frame_of, make_table
+from tests.pipelines.worlds import HOUR_NS, config_of, frame_of, make_table
 from tests.words import names, naming
 
 SCHEMA = pa.schema(
@@ -38,7 +38,8 @@ ROWS = TableMeta()
 
 
 def spec(meta: TableMeta = CLOCK, schema: pa.Schema = SCHEMA, **options: Any) -> WindowSpec:
-    return window_spec(TrainConfig.read({"table": "t", "target": "load", "season": "none", **options}), schema, meta)
+    config = TrainConfig.read({"table": "t", "target": "load", "season": "none", **options})
+    return window_spec(config, schema, meta, (48, 336))
 
 
 def test_defaults() -> None:
@@ -182,6 +183,16 @@ def test_seasons_that_are_left_to_the_data_stay_those_of_the_checkpoint(tmp_path
     assert open_session(week).learner.windows.spec.seasons == (24, 168)  # the clock has a day
     other = config_of(table, tmp_path / "c", season=[12, 50], lags=None)
     assert open_session(other).learner.windows.spec.seasons == (12, 50)
+
+
+@pytest.mark.parametrize("every", [None, HOUR_NS])
+def test_a_week_that_is_named_alone_has_the_day_of_the_clock(tmp_path: Path, every: int | None) -> None:
+    table = make_table(tmp_path / "t", frame_of(900), every_ns=every)
+    week = config_of(table, tmp_path / "c", season=168, lags=None)
+    learner = open_session(week).learner
+    assert learner.windows.spec.seasons == (24, 168) and learner.windows.spec.lags == 24
+    assert learner.phases.period == 24  # bands go by the hour
+    assert surveyed(config_of(table, tmp_path / "d", season=160), table)[1].seasons == (160,)
 
 
 def test_a_run_that_names_no_season_has_those_of_the_clock(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pyarrow as pa
 from streamgp import registry
 from streamgp.errors import SchemaError, UsageError
 from streamgp.model_config import LARGEST_LAGS
-from streamgp.windows import calendar
 from streamgp.windows.windows import WindowSpec
 from streamgp_data.columns import LATE
 from streamgp_data.reading.matching import but_for_units, matching
@@ -21,8 +20,14 @@ from streamgp_pipelines.config.settings import split_names
 DEFAULT_LAGS = 24
 
 
-def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> WindowSpec:
+def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta, clock: tuple[int, ...] = ()) -> WindowSpec:
     """What one window of this run looks at: names checked, patterns expanded, defaults filled.
+
+    Args:
+        config: of the run, with seasons in rows.
+        schema: of its table.
+        meta: of its table.
+        clock: rows in a day and a week of the table's clock: a week that is named alone has its day.
 
     Raises:
         UsageError: a column does not exist, or is asked to be two things.
@@ -46,8 +51,8 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
     if config.calendar and meta.time is None:
         raise UsageError("--calendar needs a clock, and this table has none", hint="ingest it with --time COLUMN")
     assert not isinstance(config.season, str), "seasons are taken from the table first"
-    seasons = config.season
-    lags = config.lags if config.lags is not None else _default_lags(_with_day(seasons, meta), meta, _most_lags(config))
+    seasons = clock if config.season and config.season == clock[1:] else config.season
+    lags = config.lags if config.lags is not None else _default_lags(seasons, meta, _most_lags(config))
     if lags == 0 and not inputs and not config.calendar:
         raise UsageError("without lags and without inputs there is nothing to look at", hint="give --lags or --inputs")
     if lags == 0 and (config.horizon != 1 or seasons):
@@ -67,7 +72,7 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         lags=lags,
         horizon=config.horizon,
         season=seasons[-1] if seasons else 1,
-        seasons=_with_day(seasons, meta) if lags else (),
+        seasons=seasons if lags else (),
         gaps=config.gaps,
         time=meta.time,
         series=meta.series,
@@ -118,15 +123,6 @@ def _most_lags(config: DataConfig) -> int:
     if not isinstance(config, TrainConfig) or config.model == AUTO:
         return LARGEST_LAGS
     return int(registry.load("models", config.model).Config.most_lags)
-
-
-def _with_day(seasons: tuple[int, ...], meta: TableMeta) -> tuple[int, ...]:
-    """The seasons, and the day where the only one is a week of the clock."""
-    if len(seasons) != 1 or meta.every_ns is None or meta.time is None:
-        return seasons
-    days, rest = divmod(seasons[0] * meta.every_ns, calendar.WEEK)
-    day, more = divmod(calendar.DAY, meta.every_ns)
-    return (day, *seasons) if days == 1 and not rest and not more and day > 1 else seasons
 
 
 def with_commas(names: tuple[str, ...], schema: pa.Schema, flag: str) -> tuple[str, ...]:

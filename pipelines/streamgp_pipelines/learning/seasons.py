@@ -57,6 +57,17 @@ def with_seasons(config: Config, survey: Survey, saved: Saved | None = None) -> 
     return config.model_copy(update={"season": found})
 
 
+def clock_of(config: DataConfig, survey: Survey, saved: Saved | None = None) -> tuple[int, ...]:
+    """Rows in a day and a week of the table's clock, where one season is named, which may be that week; else (). A run
+    that continues keeps those of its checkpoint."""
+    if isinstance(config.season, str) or len(config.season) != 1:
+        return ()
+    if saved is not None:
+        return recipe_of(saved).spec.seasons
+    survey.look()
+    return spacing(survey.opening, survey.table.meta, survey.spec.targets[0])[1].seasons()
+
+
 def with_calendar(config: Config, survey: Survey, saved: Saved | None = None) -> Config:
     """The options with the calendar, where that is left to the data: of rows a day or more apart, which are too few to
     hold a year several times, and where nights or weekends have no rows, so that seasons of rows slip at each holiday.

@@ -18,7 +18,14 @@ from streamgp_data.checkpoint import Saved
 from streamgp_data.table import Table
 from streamgp_pipelines.config import DataConfig, TrainConfig
 from streamgp_pipelines.learning.columns import columns_read, test_column, window_spec
-from streamgp_pipelines.learning.seasons import PANEL_BATCH, undecided, with_batch, with_calendar, with_seasons
+from streamgp_pipelines.learning.seasons import (
+    PANEL_BATCH,
+    clock_of,
+    undecided,
+    with_batch,
+    with_calendar,
+    with_seasons,
+)
 from streamgp_pipelines.learning.warmup import Needs, needed
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.pace import Pace
@@ -252,7 +259,7 @@ def surveyed(config: Config, table: Table, saved: Saved | None = None) -> tuple[
             since = moments.instant(config.score_from, "--score-from")
     survey = Survey(table, _columns(config, table), test_column(config, table.schema), not online, since)
     config = with_calendar(with_seasons(config, survey, saved), survey, saved)
-    spec = window_spec(config, table.schema, table.meta)
+    spec = window_spec(config, table.schema, table.meta, clock_of(config, survey, saved))
     if isinstance(config, TrainConfig) and online and saved is None:
         needs = Needs(spec, table.readable) if config.warmup is None and spec.series and not spec.fleet else None
         longest = needed(spec) if config.warmup is None else config.warmup
