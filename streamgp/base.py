@@ -24,6 +24,7 @@ from streamgp.context import Context
 if TYPE_CHECKING:
     from streamgp.tensors import (
         FLOAT,
+        Assesses,
         Decomposes,
         Due,
         Fleet,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FLOAT",
+    "Assesses",
     "Chunk",
     "Decomposes",
     "Due",
@@ -62,6 +64,7 @@ __all__ = [
 _OF_TENSORS = frozenset(
     {
         "FLOAT",
+        "Assesses",
         "Decomposes",
         "Due",
         "Fleet",

@@ -251,6 +251,20 @@ class Simulates(Protocol):
 
 
 @runtime_checkable
+class Assesses(Protocol):
+    """A model that learns how good its forecasts were as soon as a truth comes, before the last step of its window is
+    due. After the first call `update` leaves this to `assess`."""
+
+    def assess(self, issued: Predictive, y: Tensor) -> None:
+        """Learn from N truths, in their order, beside all that was forecast of each.
+
+        Args:
+            issued: (N, T) what was forecast of each truth, by target and step ahead.
+            y: (N, T) the truth of the target of each column; NaN where nothing is learned.
+        """
+
+
+@runtime_checkable
 class Decomposes(Protocol):
     """A model whose mean is a sum over what it looks at."""
 

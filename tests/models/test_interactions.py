@@ -110,7 +110,7 @@ def test_the_oracle_in_closed_form() -> None:
     mix = 0.1 * truth + torch.from_numpy(np.random.default_rng(0).standard_normal(truth.shape))
     batches = [slice(start, start + DAY) for start in range(0, 240, DAY)]
     for rows in batches:
-        own.learn(x.rows(rows), torch.stack([mix[rows], mix[rows]]), truth[rows], scale)
+        own.learn(x.rows(rows), mix[rows], truth[rows], scale)
 
     drawn = standard_normals(0, 0, 2 * FREQUENCIES, 6).numpy()
     lengths = np.repeat([3.0, 1.5], FREQUENCIES // 2)[:, None]

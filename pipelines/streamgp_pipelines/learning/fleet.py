@@ -17,7 +17,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from streamgp.base import Due, Fleet, Inputs, Json, Model, Predictive, Stateful, Step, Timed
+from streamgp.base import Assesses, Due, Fleet, Inputs, Json, Model, Predictive, Stateful, Step, Timed
 from streamgp.forecasting.bands import Bands, Issued
 from streamgp.fork import fork
 from streamgp.state import Declared, Tensors, Whole
@@ -26,7 +26,7 @@ from streamgp.windows.windows import Answers, Asks
 from streamgp_data.batches import together
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.learner import Learner, WarmUp
-from streamgp_pipelines.learning.pairs import alone
+from streamgp_pipelines.learning.pairs import alone, by_truth
 from streamgp_pipelines.learning.recipe import Recipe, Schedule
 from streamgp_pipelines.learning.separate import Separate
 from streamgp_pipelines.learning.tail import Tail
@@ -244,6 +244,7 @@ class FleetLearner(Learner):
             self.fleet.begin()
         for rounds, full in enumerate(self.waiting.full(self.schedule, self._most), 1):  # noqa: B007
             due = self._round(*full)
+            self._assess(due)
             steps += self._learned(due)
             each(alone(self.counted(due)))
         if not rounds:
@@ -268,6 +269,8 @@ class FleetLearner(Learner):
         found.append(self._pair(*self.windows.flush()))
         counted += [alone(self.counted(due)) for due in found]
         some = [(due, due.whole) for due in found if due.whole is not None and len(due.whole)]
+        for due in found:
+            self._assess(due)
         if some:
             dues, whole = [due for due, _ in some], torch.cat([series for _, series in some])
             x, y = Inputs.cat([due.x for due in dues]), torch.cat([due.target for due in dues])
@@ -324,6 +327,13 @@ class FleetLearner(Learner):
         whole.quantiles[:, now] = found.quantiles
         whole.features[: len(found.features), now] = found.features
         return whole
+
+    def _assess(self, due: Due) -> None:
+        if not isinstance(self.model, Assesses) or not isinstance(self.fleet, Separate) or self.warmup.done_at is None:
+            return
+        issued, y, series = by_truth(self._fair(due), self.windows.shape.columns)
+        with self.clock.measure("update"):
+            self.fleet.assess(issued.to(self.device), y.to(self.device), series)
 
     def _learned(self, due: Due) -> list[Step]:
         """Learn the windows that are complete: those of series that are fitted, and of those that now are to be."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Due, Inputs, Json, Model, Predictive, Progress, Stateful, Step
+from streamgp.base import FLOAT, Assesses, Due, Inputs, Json, Model, Predictive, Progress, Stateful, Step
 from streamgp.forecasting.alarms import Alarms
 from streamgp.forecasting.bands import Bands, Issued, Questions, features
 from streamgp.forecasting.scores import Scores
@@ -35,7 +35,7 @@ from streamgp_pipelines.learning.clock import Stopwatch
 from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.doubt import blurred
 from streamgp_pipelines.learning.heldout import HeldOut, restrict
-from streamgp_pipelines.learning.pairs import joined, select
+from streamgp_pipelines.learning.pairs import by_truth, joined, select
 from streamgp_pipelines.learning.phases import Phases
 from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.rollout import Rehearsal
@@ -186,6 +186,7 @@ class Learner:
         """
         due = self._take(rows)
         self.recalled.forget()
+        self._assess(due)
         step = self._learn(due)
         if self.rehearsal is not None:
             self.rehearsal.follow(rows, self.model, self.windows.names, self.warmup.done_at is not None)
@@ -242,6 +243,8 @@ class Learner:
             issued = torch.cat([due.issued for due in found if len(due.target)], 1)
             if self.warmup.done_at is not None:
                 self.recalled.lend(self.model)
+            for due in found:
+                self._assess(due)
             self._learn(found[-1]._replace(x=windows[0], target=windows[1], issued=issued))
         return counted
 
@@ -339,10 +342,24 @@ class Learner:
             due = due._replace(tail=found.p, alarm=found.kind)
         if self.scoring:
             self.scores.add(self.counted(due))
+        self.bands.update(self._fair(due))
+        return due
+
+    def _fair(self, due: Due) -> Due:
+        """The pairs that say how good forecasts are, with truths as they are learned: issued by a model that was
+        fitted, from a window whose target was known."""
         assert due.aged is not None
         fair = select(due, ~(self._warm(due.series, due.position) | due.aged))
-        self.bands.update(fair._replace(y=self.windows.spec.learned(fair.y, fair.column)))
-        return due
+        return fair._replace(y=self.windows.spec.learned(fair.y, fair.column))
+
+    def _assess(self, due: Due) -> None:
+        """Let the model learn from truths beside the forecasts of them."""
+        if not isinstance(self.model, Assesses) or self.warmup.done_at is None:
+            return
+        issued, y, _ = by_truth(self._fair(due), self.windows.shape.columns)
+        if len(y):
+            with self.clock.measure("update"):
+                self.model.assess(self.model.family.from_parameters(issued.to(self.device)), y.to(self.device))
 
     def _note(self, answers: Answers) -> None:
         """Learn a lower bound of the targets, and say it once."""

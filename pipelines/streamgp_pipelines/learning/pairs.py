@@ -31,6 +31,26 @@ def select(due: Due, keep: Tensor) -> Due:
     )
 
 
+def by_truth(due: Due, columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The pairs (R) as a row for each of the N truths, in their order, with all that was forecast of it.
+
+    Args:
+        due: the pairs, those of a row of a series together.
+        columns: T output columns.
+
+    Returns:
+        parameters (P, N, T), 0 where there is none; truths (N, T), NaN where there is no forecast; (N,) series.
+    """
+    begins = torch.ones(len(due.y), dtype=torch.bool)
+    begins[1:] = (due.series[1:] != due.series[:-1]) | (due.ds[1:] != due.ds[:-1])
+    row, given = begins.cumsum(0) - 1, due.parameters
+    parameters = given.new_zeros(len(given), int(begins.sum()), columns)
+    parameters[:, row, due.column] = given
+    y = due.y.new_full(parameters.shape[1:], torch.nan)
+    y[row, due.column] = due.y
+    return parameters, y, due.series[begins]
+
+
 def alone(due: Due) -> Due:
     """Without the windows, of which those of all rounds would be held until the last."""
     x, issued, none = due.x.rows(torch.zeros(0, dtype=torch.int64)), due.issued[:, :0].clone(), due.target[:0].clone()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from streamgp.base import Inputs, Json, Model, Step
+from streamgp.base import Assesses, Inputs, Json, Model, Step
 
 
 class Separate:
@@ -59,6 +59,12 @@ class Separate:
             self._of(code).update(x.rows(rows), y[rows], family.from_parameters(issued[:, rows]))
             for code, rows in groups(series)
         ]
+
+    def assess(self, issued: Tensor, y: Tensor, series: Tensor) -> None:
+        """Each model learns from its truths, as `Assesses.assess`; issued: (P, N, T) parameters."""
+        for code, rows in groups(series):
+            if isinstance(model := self._of(code), Assesses):
+                model.assess(model.family.from_parameters(issued[:, rows]), y[rows])
 
     def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
         """See `Fleet.fit`."""

@@ -150,23 +150,27 @@ class Interactions(Declared, nn.Module):
         limit = MOST * error
         return torch.stack([mix, mix + torch.cat(found).clamp(-limit, limit)])
 
-    def learn(self, x: Inputs, both: Tensor, y: Tensor, error: Tensor) -> None:
+    def weigh(self, both: Tensor, y: Tensor) -> None:
+        """Learn s from m and m + f (2, N, T) as they were issued, and the truths (N, T), NaN = not observed."""
+        if not self.idle:
+            self.share.learn(both, y)
+
+    def learn(self, x: Inputs, mix: Tensor, y: Tensor, error: Tensor) -> None:
         """Learn N windows.
 
         Args:
             x, error: of `both`.
-            both: (2, N, T) as they were issued.
+            mix: (N, T) m as it was issued.
             y: (N, T) the truths, NaN = not observed.
         """
         if self.idle:
             return
-        self.share.learn(both, y)
-        left = y - both[0]
+        left = y - mix
         left = left.clamp(-TRUTH * error, TRUTH * error).unflatten(1, (self.shape.outputs, -1))[..., self.steps]
         passed, target = len(y), left.permute(1, 2, 0).flatten(0, 1)  # (O · S, N)
         if self.shape.panel:  # several series share a step
             passed = len(self.columns.split(x).by_step[-self.context.PHASES, 0].unique())
-        seen = self.seen(self.inputs(x, both[0])[:, self.steps]).flatten(0, 1)
+        seen = self.seen(self.inputs(x, mix)[:, self.steps]).flatten(0, 1)
         known = target.isfinite().to(FLOAT)
         try:
             due = float(self.sums.passed) + passed >= self.context.short

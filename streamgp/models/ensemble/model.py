@@ -1,8 +1,9 @@
 """Experts side by side: each learns every window, and a mixer learns how much each of their forecasts is worth.
 
-With windows that are complete the experts' errors are those of the forecasts that were issued for them; then every
-expert learns the windows. What fails in one expert is undone and reported there; the others go on. With known inputs a
-stage of its own learns what the mix leaves (`interactions`).
+The experts' errors are those of the forecasts that were issued, each as soon as its truth is known (`assess`); every
+expert learns windows that are complete. Where nobody tells of single truths, and in a panel, whose errors are in units
+of their windows, the mixer learns with complete windows too. What fails in one expert is undone and reported there; the
+others go on. With known inputs a stage of its own learns what the mix leaves (`interactions`).
 
 Before any error is known the experts that learn have equal weights; `linear_short`, `iterated` and the naive ones have
 none but what their errors earn. Nor has a net, which stands on the linear expert where there is one: where it adds
@@ -29,7 +30,7 @@ from streamgp.models.ensemble.interactions import Interactions, applies
 from streamgp.models.ensemble.members import Few, Member, OnTop
 from streamgp.models.linear.columns import REFERENCE
 from streamgp.models.linear.direct import DirectLinear
-from streamgp.online.inputs import reporting, usable_rows
+from streamgp.online.inputs import LARGEST, reporting, usable_rows
 from streamgp.online.panel import panel_of
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.mixed import Mixed
@@ -58,7 +59,7 @@ class Ensemble(Declared, Model):
         UsageError: an expert cannot be built for this shape, or forecasts outcomes of 0 and 1.
     """
 
-    STATE = (Nested(of="_parts", under="parts"), Value("fitted", str))
+    STATE = (Nested(of="_parts", under="parts"), Value("fitted", str), Value("told", bool))
 
     family = Mixed
 
@@ -75,6 +76,7 @@ class Ensemble(Declared, Model):
         self.mixer = Mixer(len(self.labels), shape, config.memory or forgetting(shape), first / first.sum())
         self.interactions = Interactions(shape, self.mixer.memory) if config.interactions and applies(shape) else None
         self.fitted = ""  # fingerprint of the batch that was fitted last
+        self.told = False  # whether truths are told of as they come
 
     @property
     def experts(self) -> list[Member]:
@@ -133,8 +135,16 @@ class Ensemble(Declared, Model):
             found[INTERACTIONS] = self.interactions.share.mean(both) - mean
         return found
 
+    def assess(self, issued: Predictive, y: Tensor) -> None:
+        """Learn the weights from N truths; see `base.Assesses`."""
+        if self.panel is not None:
+            return
+        self.told, given = True, Mixed.from_parameters(issued.parameters())
+        sound = (y.abs() <= LARGEST) & (given.experts.abs() <= LARGEST).all(0)
+        self._weigh(given.experts, torch.where(sound, y, torch.nan))
+
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
-        """Learn N windows: the mixer from what was issued, then every expert."""
+        """Learn N windows: the mixer from what was issued, unless it is told as truths come, then every expert."""
         y, taken, (left_out,) = usable_rows(x, y)
         x, y = x.rows(taken), y[taken]
         if not len(y):
@@ -146,20 +156,27 @@ class Ensemble(Declared, Model):
             x, scale = self.panel.divide(x, sizes), self.panel.columns(sizes)
             y, given = y / scale, None if given is None else given.affine(1.0 / scale, torch.zeros_like(scale))
         given = self._predict(x) if given is None else given
+        if self.interactions is not None and not self.interactions.begun:
+            self.interactions.begin(x, y)
+        if not self.told:
+            self._weigh(given.experts, y)
         issued_by = given.experts
         if self.interactions is not None:
-            both, issued_by = issued_by[:2], issued_by[2:]
-        self.mixer.learn(issued_by, y)
-        if self.interactions is not None:
-            if not self.interactions.begun:
-                self.interactions.begin(x, y)
-            self.interactions.learn(x, both, y, self.mixer.scale)
+            mix, issued_by = issued_by[0], issued_by[2:]
+            self.interactions.learn(x, mix, y, self.mixer.scale)
         parts = issued_by.split([member.count for member in self.experts])
         base, steps = self._base(parts), dict[str, Step]()
         for member, part in zip(self.experts, parts, strict=True):
             steps[member.name] = member.update(x, y, part, base)
         loss = -torch.nanmean(given.log_prob(y)).item()
         return reporting(self._step(steps, "update", loss), left_out)
+
+    def _weigh(self, issued_by: Tensor, y: Tensor) -> None:
+        """Learn weights from what was issued (K, N, T), with that of the interactions first, and truths (N, T)."""
+        if self.interactions is not None:
+            self.interactions.weigh(issued_by[:2], y)
+            issued_by = issued_by[2:]
+        self.mixer.learn(issued_by, y)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Learn all windows, an epoch at a time; see the module."""
