@@ -48,9 +48,10 @@ FAR = 100.0
 """Mean absolute deviations from the target's level beyond which a reference is a glitch, and counts as missing."""
 CHUNK = 256
 """Windows whose columns are made at a time."""
-MOVED, AGREE = 12.0, 0.1
-"""Mean absolute deviations that the last values lie from the season before for a new level, and the share of that
-within which the last three agree: then references on the old level count as missing, and the last value is the base."""
+MOVED, AGREE, HOME = 12.0, 0.1, 0.25
+"""Mean absolute deviations that the last values lie from the season before for a new level, and the shares of that
+within which the last three agree, or the last one is at the usual level: then references on the old level count as
+missing, and the last value is the base."""
 KEPT = 2
 """Batches of windows whose columns are kept beside the newest, for when they are learned."""
 WIDTH_ROWS = 2000.0
@@ -319,7 +320,7 @@ class DirectRegression(nn.Module):
         context = x.context
         for at, of in zip(self.columns.places, self.columns.owners, strict=True):
             values, level, own = context[:, at], levels[of].view(-1, 1), width[of].view(-1, 1)
-            now, jump = self._jump(x, of, own)
+            now, jump = self._jump(x, of, level, own)
             centre = torch.where(jump > 0, now, level)
             farthest = torch.where(jump > 0, torch.minimum(0.5 * jump, FAR * own), FAR * own)
             wild = ((values - centre).abs() > farthest) & (own > 0)
@@ -328,17 +329,26 @@ class DirectRegression(nn.Module):
                 context[:, at] = torch.where(wild, torch.nan, values)
         return x._replace(context=context)
 
-    def _jump(self, x: Inputs, target: int, width: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, 1) the median of the last three values of a target, and how far it lies from the seasons before, where
-        that is a jump to a level that they agree on; 0 elsewhere. width: (1, 1) or (N, 1)."""
+    def _jump(self, x: Inputs, target: int, level: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, 1) where a target is now, and how far that lies from the seasons before, where it jumped; 0 elsewhere.
+
+        It jumped to another level where the last three values agree on one: it is at their median. One value that is
+        back at the usual level says so alone. level, width: (1, 1) or (N, 1).
+        """
         parts, name = self.columns.split(x), self.shape.targets[target]
         last = torch.cat([parts.at(f"now-{back}({name})").mT for back in range(3)], 1)  # (N, 3)
-        now = last.median(1, keepdim=True).values
-        before = ("long", "longs") if self.context.long else ("short",)
-        away = torch.cat([(parts.at(f"now-{label}({name})").mT - now).abs() for label in before], 1)
-        jump = away.nan_to_num(0.0).amax(1, keepdim=True)
+        labels = ("long", "longs") if self.context.long else ("short",)
+        before = torch.cat([parts.at(f"now-{label}({name})").mT for label in labels], 1)
+
+        def away(now: Tensor) -> Tensor:
+            return (before - now).abs().nan_to_num(0.0).amax(1, keepdim=True)
+
+        first, now = last[:, :1], last.median(1, keepdim=True).values
+        jump, back = away(now), away(first)
         agree = (last - now).abs().amax(1, keepdim=True) <= AGREE * jump
-        return now, torch.where(agree & (jump > MOVED * width), jump, 0.0)
+        home = (first - level).abs() <= HOME * back
+        now, jump = torch.where(home, first, now), torch.where(home, back, jump)
+        return now, torch.where((agree | home) & (jump > MOVED * width), jump, 0.0)
 
     def passed(self, x: Inputs) -> int:
         """Steps in time that N windows span."""
