@@ -26,7 +26,7 @@ from streamgp.windows.windows import Answers, Asks
 from streamgp_data.batches import together
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.learner import Learner, WarmUp
-from streamgp_pipelines.learning.pairs import alone, by_truth
+from streamgp_pipelines.learning.pairs import alone
 from streamgp_pipelines.learning.recipe import Recipe, Schedule
 from streamgp_pipelines.learning.separate import Separate
 from streamgp_pipelines.learning.tail import Tail
@@ -329,9 +329,9 @@ class FleetLearner(Learner):
         return whole
 
     def _assess(self, due: Due) -> None:
-        if not isinstance(self.model, Assesses) or not isinstance(self.fleet, Separate) or self.warmup.done_at is None:
+        if not isinstance(self.model, Assesses) or not isinstance(self.fleet, Separate):
             return
-        issued, y, series = by_truth(self._fair(due), self.windows.shape.columns)
+        issued, y, series = self._assessed(due)
         with self.clock.measure("update"):
             self.fleet.assess(issued.to(self.device), y.to(self.device), series)
 

@@ -342,21 +342,26 @@ class Learner:
             due = due._replace(tail=found.p, alarm=found.kind)
         if self.scoring:
             self.scores.add(self.counted(due))
-        self.bands.update(self._fair(due))
+        fair = ~self._warm(due.series, due.position)
+        self.bands.update(self._as_learned(due, fair))
         return due
 
-    def _fair(self, due: Due) -> Due:
-        """The pairs that say how good forecasts are, with truths as they are learned: issued by a model that was
-        fitted, from a window whose target was known."""
+    def _as_learned(self, due: Due, keep: Tensor) -> Due:
+        """The pairs to keep (R,), but for those whose target was not known at their row, with truths as they are
+        learned."""
         assert due.aged is not None
-        fair = select(due, ~(self._warm(due.series, due.position) | due.aged))
-        return fair._replace(y=self.windows.spec.learned(fair.y, fair.column))
+        kept = select(due, keep & ~due.aged)
+        return kept._replace(y=self.windows.spec.learned(kept.y, kept.column))
+
+    def _assessed(self, due: Due) -> tuple[Tensor, Tensor, Tensor]:
+        """The pairs of models that are fitted, as `by_truth`."""
+        return by_truth(self._as_learned(due, self.fitted(due.series)), self.windows.shape.columns)
 
     def _assess(self, due: Due) -> None:
         """Let the model learn from truths beside the forecasts of them."""
-        if not isinstance(self.model, Assesses) or self.warmup.done_at is None:
+        if not isinstance(self.model, Assesses):
             return
-        issued, y, _ = by_truth(self._fair(due), self.windows.shape.columns)
+        issued, y, _ = self._assessed(due)
         if len(y):
             with self.clock.measure("update"):
                 self.model.assess(self.model.family.from_parameters(issued.to(self.device)), y.to(self.device))
