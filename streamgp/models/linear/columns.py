@@ -202,7 +202,8 @@ class SeasonColumns:
             block.add(1.0, fresh, r2 - r1, r3 - r1, r1 - day, now - day, day - level)
             block.add(2.0, step("shorts") - r1)
             block.add(2.0, blocks("block") - day[..., None], step("short1-") - r1, step("short1+") - r1)
-            block.add(3.0, *(value[..., None] * clock.few for value in (fresh, r1 - r2, now - day)))
+            late = (at("now-1") - now, at("now-2") - now, fresh)
+            block.add(3.0, *(value[..., None] * clock.three for value in (*late, r1 - r2, now - day)))
             return
         r7, r14, week = step("long1"), step("long2"), at("week")
         fresh = now - at("now-long")
@@ -211,7 +212,8 @@ class SeasonColumns:
         block.add(2.0, step("longs") - r7, step("shorts") - r7, now - at("now-longs"), day - at("day-longs"))
         block.add(2.0, blocks("block") - week[..., None], blocks("coarse") - blocks("coarse-long"))
         block.add(2.0, step("long1+") - r7, step("long1-") - r7, step("short1+") - r1, step("short1-") - r1)
-        block.add(3.0, *(value[..., None] * clock.few for value in (fresh, r1 - r7, now - week, r7 - week)))
+        late = (at("now-1") - now, at("now-2") - now, fresh)
+        block.add(3.0, *(value[..., None] * clock.three for value in (*late, r1 - r7, now - week, r7 - week)))
         if clock.days is not None:
             block.add(3.0, clock.days * (r1 - r7)[..., None])
 
@@ -355,7 +357,8 @@ class PhaseTerms:
     """Harmonics and indicators of the steps' phases.
 
     Attributes:
-        few, many: (H, N, 4) two harmonics of the short season; (H, N, 7) a constant and three.
+        few, three: (H, N, 4) two harmonics of the short season; (H, N, 6) three.
+        many: (H, N, 7) a constant and three.
         days: (H, N, W/D) which part of the long season a step is in; None where there are none or too many.
         year: (H, N, 2) the first harmonic of the year, less its value at the beginning; 0 without a clock.
     """
@@ -364,7 +367,7 @@ class PhaseTerms:
         short, long, year = parts.by_step[-Context.PHASES :].unbind(0)
         angles = 2 * torch.pi * short[..., None] * torch.arange(1, 4, dtype=FLOAT)  # (H, N, 3)
         waves = torch.stack([angles.sin(), angles.cos()], 3).flatten(2)  # (H, N, 6)
-        self.few = waves[..., :4]
+        self.few, self.three = waves[..., :4], waves
         self.many = torch.cat([torch.ones_like(waves[..., :1]), waves], 2)
         days = context.long // context.short if context.long and context.long % context.short == 0 else 0
         self.days = None

@@ -362,6 +362,7 @@ class DirectRegression(nn.Module):
         held: Held,
         look: DirectLook,
         y: Tensor,
+        errors: Tensor,
         rows: Sequence[int],
         passed: Sequence[float],
         copied: bool = False,
@@ -372,6 +373,7 @@ class DirectRegression(nn.Module):
             held: of each.
             look: of `looked`.
             y: (K, N, T) the truths, NaN = not observed.
+            errors: (K, T) usual absolute error of their mix; 0 where none is known.
             rows: (K,) windows of each.
             passed: (K,) steps in time that they span.
             copied: of `Sums.added`.
@@ -394,7 +396,9 @@ class DirectRegression(nn.Module):
         if self.phases is not None:
             assert look.season is not None and look.phased is not None
             away = (y - look.season).permute(2, 0, 1)
-            more, keeps["phases."] = self.phases.added(under("phases.", held), look.phased, away, passed, due, copied)
+            more, keeps["phases."] = self.phases.added(
+                under("phases.", held), look.phased, away, errors.mT, passed, due, copied
+            )
             whys = [one or two for one, two in zip(whys, more, strict=True)]
 
         def learn() -> set[str]:
@@ -579,7 +583,8 @@ class DirectLinear(Recalls, Model):
         loss, excess, rows = -issued.log_prob(y).flatten(1).nanmean(1), held["limit.excess"], packed.counts
         y, beyond = self.limit.limited(packed.there, issued.mean, issued.variance, y, held["rows"][:, None], excess)
         own, copied = under("regression.", held), mixer is not self.mixer
-        whys, keep = self.regression.learned(own, look, y, rows.tolist(), passed, copied)
+        errors = mixer.scale.view(len(rows), -1)
+        whys, keep = self.regression.learned(own, look, y, errors, rows.tolist(), passed, copied)
         if not all(whys):
             for name in keep():
                 del held[f"regression.{name}"]  # as it was: nothing to put back

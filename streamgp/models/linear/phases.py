@@ -6,8 +6,10 @@ The direct regression has coefficients of its own for each step ahead, and harmo
 coefficients of its own for each phase, and decays for the step ahead. What has departed of late, v, enters as v,
 v e^(−24h/D) and v e^(−5h/D). Neither is better everywhere, and their errors differ: the mix is better than both.
 
-Neighbouring phases lend each other `SHARE` of their sums. Cost: O(H d²) a row to learn for each target, O(P d³) to
-solve for P phases.
+A row counts 1/s², s the usual error of the mix at its step: near steps err little, and would hardly count beside those
+far ahead. Neighbouring phases lend each other `SHARE` of their sums.
+
+Cost: O(H d²) a row to learn for each target, O(P d³) to solve for P phases.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ SHARE = 0.7
 """Of its sums that a phase lends to each of its neighbours."""
 MEMORIES = (12.0, 160.0)
 """Long seasons that each regression remembers: the half-life is 0.7 of it."""
+LEAST = 0.1
+"""Of the largest usual error of a step, what that of another counts as at least."""
 RIDGES = (60.0, 30.0)
 """λ of each memory, times the horizon: the errors of steps ahead of the same row are not independent."""
 
@@ -236,7 +240,14 @@ class PhaseRegression(nn.Module):
         return found
 
     def added(
-        self, held: Held, phased: Phased, z: Tensor, passed: Sequence[float], due: Sequence[bool], copied: bool = False
+        self,
+        held: Held,
+        phased: Phased,
+        z: Tensor,
+        errors: Tensor,
+        passed: Sequence[float],
+        due: Sequence[bool],
+        copied: bool = False,
     ) -> tuple[list[str], Callable[[], set[str]]]:
         """Learn N windows of K models when the result is called; see `Sums.added`.
 
@@ -244,14 +255,24 @@ class PhaseRegression(nn.Module):
             held: of the sums of each.
             phased: of `look`.
             z: (T, K, N) departures of the truths from the base, NaN = not observed.
+            errors: (T, K) usual absolute error of a forecast; 0 where none is known.
             passed: (K,) steps in time that the windows span.
             due: (K,) whether the regressions are solved.
             copied: of `Sums.added`.
         """
         assert self.sums is not None
         target = z.flatten()[phased.place].view(phased.features.shape[:-1])
-        weight = (target.isfinite() & phased.there.view_as(target)).to(FLOAT)
+        weight = self._weights(errors)[..., None].expand_as(z).flatten()[phased.place].view_as(target)
+        weight = weight * (target.isfinite() & phased.there.view_as(target))
         return self.sums.added(held, phased.features, target.nan_to_num(0.0), weight, passed, due, copied)
+
+    def _weights(self, errors: Tensor) -> Tensor:
+        """(T, K) 1/s², with the mean 1 over the steps of a target; 1 where an error is not known."""
+        by_step = errors.unflatten(0, (self.shape.outputs, -1))
+        most = by_step.amax(1, keepdim=True)
+        weight = (by_step.clamp(min=LEAST * most) / most).square().reciprocal()
+        weight = weight / weight.mean(1, keepdim=True)
+        return torch.where((by_step > 0).all(1, keepdim=True), weight, 1.0).flatten(0, 1)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return ({} if self.sums is None else self.sums.state_dict()), {}
