@@ -332,7 +332,7 @@ def products(runs: Sequence[tuple[int, int, int, int]], x: Tensor, z: Tensor, we
         found[..., :half, half:] = 0.0
         found[..., half:, :] = weighted[..., half:].mT @ own
         cross = (own * (share * z[..., taken, :].reshape(*lead, count, steps, 1))).sum(-2)
-        parts.append((cross, share[..., 0].sum(-1), weighted.abs_().amax(-2) * size))
+        parts.append((cross, share[..., 0].sum(-1), _largest(own, share)))
     cross, total, largest = (
         torch.cat(found, len(lead)) if len(found) > 1 else found[0] for found in zip(*parts, strict=True)
     )
@@ -346,11 +346,15 @@ def unsolved(runs: Sequence[tuple[int, int, int, int]], x: Tensor, z: Tensor, we
     for start, size, _, count in runs:
         taken, steps = slice(start, start + size * count), size * rows
         own = x[..., taken, :, :].reshape(*lead, count, steps, width)
-        share = (weight[..., taken, :] / size).reshape(*lead, count, steps, 1)
-        parts.append((own * share).abs_().amax(-2) * size)
+        parts.append(_largest(own, weight[..., taken, :].reshape(*lead, count, steps, 1)))
     largest = torch.cat(parts, len(lead)) if len(parts) > 1 else parts[0]
     most = max(float(largest.max()), float(z.abs().max()))
     return largest if most < HUGE else None
+
+
+def _largest(rows: Tensor, weight: Tensor) -> Tensor:
+    """(..., N, d), (..., N, 1) -> (..., d) the largest absolute value of the rows that count."""
+    return (rows * (weight > 0)).abs_().amax(-2)
 
 
 def lent(near: Tensor | None, sums: Tensor) -> Tensor:

@@ -144,34 +144,38 @@ def test_sums_are_a_ridge_regression_with_forgetting() -> None:
             np.testing.assert_allclose(sums.weights[m, group].numpy(), wanted, rtol=1e-9, atol=1e-12)
 
 
-def test_a_regression_by_phase_is_a_ridge_of_each_phase_and_of_its_neighbours() -> None:
+@pytest.mark.parametrize("known", [True, False], ids=["errors known", "none known"])
+def test_a_regression_by_phase_is_a_ridge_of_each_phase_and_of_its_neighbours(known: bool) -> None:
     shape = SEASONS
     x, y = example_windows(shape, 300)
     assert shape.context is not None
     regression = PhaseRegression(shape)
     levels = torch.zeros(shape.outputs, dtype=FLOAT)
     parts = regression.columns.split(x)
-    known = [describe(parts.step(f"at({name})").flatten()) for name in shape.context.known]
+    inputs = [describe(parts.step(f"at({name})").flatten()) for name in shape.context.known]
     base = regression.columns.bases(x, levels)[0]
     z = (y - base).T.clone()
     z[:, ::7] = torch.nan
-    regression.begin(x, known, levels)
+    regression.begin(x, inputs, levels)
     assert regression.sums is not None
     held = regression.sums.held
-    made = regression.grouped(x, regression.columns(x, known, levels)[0])
+    made = regression.grouped(x, regression.columns(x, inputs, levels)[0])
     phased, means = regression.look(held, made, base[None])
     assert torch.equal(means, base.expand_as(means))
-    _, keep = regression.added(held, phased, z[:, None], passed=[300], due=[True])
+    errors = np.linspace(0.05, 1.0, shape.horizon)[:, None] * np.arange(1, 1 + shape.outputs) * known  # (H, O)
+    _, keep = regression.added(held, phased, z[:, None], torch.from_numpy(errors.T.reshape(-1, 1)), [300], [True])
     keep()
     groups, phases, penalties = len(regression.sums.largest), regression.phases, regression.sums.penalties.numpy()
     flat, owner = phased.features[0][phased.there].numpy(), phased.there.nonzero()[:, 0].numpy()
     target = z.flatten()[phased.place[phased.there]].numpy()
+    counts = np.maximum(errors, 0.1 * errors.max(0)) ** -2.0 if known else np.ones_like(errors)
+    counts = (counts / counts.mean(0)).T.flatten()[phased.place[phased.there].numpy() // len(y)]
     for own in range(groups):
         weight = np.zeros(len(owner))
         for other in range(own - own % phases, own - own % phases + phases):
             apart = min((own - other) % phases, (other - own) % phases)
             weight[owner == other] = 1.0 if apart == 0 else SHARE if apart == 1 else 0.0
-        weight[np.isnan(target)] = 0.0
+        weight = np.where(np.isnan(target), 0.0, weight * counts)
         if not weight.any():
             continue
         mean = (weight[:, None] * flat).sum(0) / weight.sum()
