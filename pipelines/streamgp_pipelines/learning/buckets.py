@@ -202,7 +202,7 @@ class Buckets(Learner):
     def fitted(self, series: Tensor) -> Tensor:
         return self._routed("fitted", series, lambda _, own: own, torch.zeros(len(series), dtype=torch.bool))
 
-    def predict(self, asks: Asks) -> Tensor:
+    def predict(self, asks: Asks, batch: int = 1) -> Tensor:
         return self._routed("predict", asks.series, lambda some, own: asks.rows(some)._replace(series=own))
 
     def _routed(

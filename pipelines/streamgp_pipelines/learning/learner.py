@@ -496,12 +496,8 @@ class Learner:
             self.counts.add_step(step)
         return steps
 
-    def predict(self, asks: Asks) -> Tensor:
-        """(P, N, T) parameters of the raw predictive, on the CPU; nothing changes."""
-        return self._parameters(asks)
-
-    def _parameters(self, asks: Asks, batch: int = 1) -> Tensor:
-        """As `predict`; the windows of a model may be padded to a multiple of `batch`: see `Fleet`."""
+    def predict(self, asks: Asks, batch: int = 1) -> Tensor:
+        """(P, N, T) parameters of the raw predictive, on the CPU; nothing changes. batch: see `Fleet.predict`."""
         return self.models.predict(asks.x.to(self.device), self._owner(asks.series), batch).cpu()
 
     def _issue(self, asks: Asks) -> Predictive:
@@ -509,13 +505,13 @@ class Learner:
         if not self.branched:
             return self._predict(asks)
         with self.clock.measure("predict"):
-            found = self.recalled["issued"].of(asks.x, lambda some: [self._parameters(asks.rows(some))], [1])
+            found = self.recalled["issued"].of(asks.x, lambda some: [self.predict(asks.rows(some))], [1])
         return self.model.family.from_parameters(found[0])
 
     def _predict(self, asks: Asks) -> Predictive:
         """The raw predictive of N windows, back on the CPU; during the warm-up it is the prior."""
         with self.clock.measure("predict"):
-            return self.model.family.from_parameters(self._parameters(asks, self.schedule.batch))
+            return self.model.family.from_parameters(self.predict(asks, self.schedule.batch))
 
 
 def _whole(due: Due) -> Tensor:

@@ -154,7 +154,7 @@ class SharedKernels(Declared):
         search = Search(self.units.inputs.count, once=False, way=way_of(self.config, radial))
         if self.hyper is not None:
             search.hyper, search.found = LogHyper.unpack(self.hyper), True
-        inputs, outputs = held["input.scale"][0], held["output.scale"][0]
+        inputs, outputs = self.units.inputs.of_groups(held["input.scale"][0]), held["output.scale"][0]
         return search.run(z[thin], target[thin], self.units.inputs.groups, inputs, outputs).pack(), z, target
 
     def forget(self, used: Collection[int]) -> None:
