@@ -7,7 +7,7 @@ Shapes and units are those of `streamgp.base`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
@@ -297,8 +297,8 @@ class Fleet(Protocol):
     def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor) -> list[Step]:
         """Each model learns its windows, as `Model.update` does; a step for each."""
 
-    def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
-        """Each model starts over from its windows, as `Model.fit` does; a step for each."""
+    def fit(self, x: Inputs, y: Tensor, series: Tensor) -> Iterable[Step]:
+        """Each model starts over from its windows, as `Model.fit` does; a step for each, or for each epoch of it."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]: ...
 

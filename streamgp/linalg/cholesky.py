@@ -120,6 +120,12 @@ def whiten(lower: Tensor, right: Tensor) -> Tensor:
     return out
 
 
+def whiten_(lower: Tensor, right: Tensor) -> Tensor:
+    """`whiten` in the memory of `right` (M, k), of which the columns lie one after another."""
+    out: Tensor = torch.linalg.solve_triangular(lower, right, upper=False, out=right)
+    return out
+
+
 def solve(lower: Tensor, right: Tensor) -> Tensor:
     """(..., M, M), (..., M, k) -> (..., M, k): (LLᵀ)⁻¹ right."""
     out: Tensor = torch.linalg.solve_triangular(lower.mT, whiten(lower, right), upper=True)

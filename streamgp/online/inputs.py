@@ -13,7 +13,7 @@ from streamgp.base import FLOAT, Inputs, Shape, Step
 from streamgp.encoders import Layout
 from streamgp.errors import UsageError
 from streamgp.online.glitches import bridged
-from streamgp.online.scaling import InputScaling
+from streamgp.online.scaling import InputScaling, standardised
 from streamgp.online.stacked import Packed
 from streamgp.state import Declared, Whole
 
@@ -162,6 +162,8 @@ class KernelInputs(Declared, nn.Module):
         self.register_buffer("places", places, persistent=False)
         self.turned: Tensor
         self.register_buffer("turned", groups[places], persistent=False)
+        self.every: Tensor
+        self.register_buffer("every", groups, persistent=False)
         extra = self.count + torch.searchsorted(self.turning, groups[places])
         self.register_buffer("groups", torch.cat((groups if columns is None else groups[columns], extra)))
         self.count += len(turning)
@@ -174,8 +176,11 @@ class KernelInputs(Declared, nn.Module):
     @property
     def scale(self) -> Tensor:
         """(G,) what one standardised unit of each group is, in the units of the columns."""
-        own = self._of_channels(self.scaling.past.scale, self.scaling.future.scale)
-        return torch.cat((own, own.new_ones(len(self.turning))))
+        return self.of_groups(self._of_channels(self.scaling.past.scale, self.scaling.future.scale))
+
+    def of_groups(self, scale: Tensor) -> Tensor:
+        """(..., G') of the groups that are channels -> (..., G)."""
+        return torch.cat((scale, scale.new_ones(*scale.shape[:-1], len(self.turning))), -1)
 
     def inverse(self, log_lengthscale: Tensor) -> Tensor:
         """(G,) log ℓ -> (W,) 1/(ℓ_g √s_g)."""
@@ -185,13 +190,18 @@ class KernelInputs(Declared, nn.Module):
     def forward(self, x: Inputs) -> Tensor:
         """(N, W)"""
         past, future = self.scaling.past, self.scaling.future
-        flat = torch.cat([past.transform(x.past).flatten(1), future.transform(x.future).flatten(1)], 1)
-        seen = flat if self.columns is None else flat[:, self.columns]
+        units = (self._of_channels(*pair) for pair in ((past.location, future.location), (past.scale, future.scale)))
+        return self.standardised(x.flat(), *units)
+
+    def standardised(self, flat: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+        """(..., N, L·D + H·F) flattened windows in units (..., G') of the channels -> (..., N, W)."""
+        location, scale = location.to(flat).unsqueeze(-2), scale.to(flat).unsqueeze(-2)
+        whole = standardised(flat, location[..., self.every], scale[..., self.every])
+        seen = whole if self.columns is None else whole[..., self.columns]
         if not len(self.turning):
             return seen
-        zero = -self._of_channels(past.location / past.scale, future.location / future.scale)  # (G',), standardised
-        away = flat[:, self.places] - zero.to(flat)[self.turned]
-        return torch.cat((seen, (2 / math.pi) * torch.atan(away / JUMP)), 1)
+        away = whole[..., self.places] + (location / scale)[..., self.turned]  # from 0, standardised
+        return torch.cat((seen, (2 / math.pi) * torch.atan(away / JUMP)), -1)
 
     @property
     def width(self) -> int:

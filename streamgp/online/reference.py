@@ -21,6 +21,7 @@ prior c_t = 0 counts for one of these.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 import torch
@@ -69,16 +70,16 @@ class Reference:
         self.left = torch.tensor(float(decay), dtype=torch.float64) ** (steps / 4)  # (H,)
 
     def __call__(self, x: Inputs) -> Tensor:
-        """(N, T) in the targets' units."""
+        """(..., N, T) in the targets' units, of windows (..., N, L, D)."""
         outputs, horizon = self.shape.outputs, self.shape.horizon
         if self.kind == "level":
-            return x.future.new_zeros(len(x.future), self.shape.columns)
-        present = x.past[:, -1, :outputs]  # (N, O)
+            return x.future.new_zeros(*x.future.shape[:-2], self.shape.columns)
+        present = x.past[..., -1, :outputs]  # (..., N, O)
         if self.kind == "change":
-            return present.repeat_interleave(horizon, 1)
-        departure = present - x.past[:, -1, -outputs:]  # (N, O)
-        seasonal = x.future[..., :outputs].transpose(1, 2)  # (N, O, H)
-        return (seasonal + departure[..., None] * self.left.to(seasonal.device)).flatten(1)
+            return present.repeat_interleave(horizon, -1)
+        departure = present - x.past[..., -1, -outputs:]  # (..., N, O)
+        seasonal = x.future[..., :outputs].mT  # (..., N, O, H)
+        return (seasonal + departure[..., None] * self.left.to(seasonal.device)).flatten(-2)
 
 
 class LearnedReference(nn.Module):
@@ -112,28 +113,38 @@ class LearnedReference(nn.Module):
         self.register_buffer("offset", torch.zeros(shape.columns, dtype=FLOAT))  # d
 
     def regressed(self, x: Inputs) -> Tensor:
-        """(N, T, K) g"""
+        """(..., N, T, K) g"""
         outputs, horizon = self.shape.outputs, self.shape.horizon
-        present = x.past[:, -1, :outputs]
-        parts = [present.repeat_interleave(horizon, 1)]
+        present = x.past[..., -1, :outputs]
+        parts = [present.repeat_interleave(horizon, -1)]
         if self.shape.seasonal:
-            parts.append(x.future[..., :outputs].transpose(1, 2).flatten(1))
-            parts.append((present - x.past[:, -1, -outputs:]).repeat_interleave(horizon, 1))
-        return torch.stack(parts, 2)
+            parts.append(x.future[..., :outputs].mT.flatten(-2))
+            parts.append((present - x.past[..., -1, -outputs:]).repeat_interleave(horizon, -1))
+        return torch.stack(parts, -1)
 
     def __call__(self, x: Inputs) -> Tensor:
         """(N, T) in the targets' units."""
+        return self.learned(x, self._buffers)  # type: ignore[arg-type]
+
+    def learned(self, x: Inputs, held: Mapping[str, Tensor]) -> Tensor:
+        """(..., N, T) of windows (..., N, L, D), with c (..., T, K), m and d (..., T) as slope, center and offset."""
         base = self.base(x)
         if not self.regressors:
             return base
-        centred = self.regressed(x) - self.center
-        return base + (centred * self.slope).sum(2) + self.offset
+        centred = self.regressed(x) - held["center"].unsqueeze(-3)
+        return base + (centred * held["slope"].unsqueeze(-3)).sum(-1) + held["offset"].unsqueeze(-2)
+
+    def fitted(self, x: Inputs, y: Tensor, weight: Tensor) -> dict[str, Tensor]:
+        """c, m and d of N windows. y: (..., N, T), NaN = not observed; weight: (..., N) of each."""
+        if not self.regressors:
+            return {}
+        found = ridge(y - self.base(x), self.regressed(x), weight, self.shape.horizon)
+        return dict(zip(("center", "offset", "slope"), found, strict=True))
 
     def fit(self, x: Inputs, y: Tensor, weight: Tensor) -> None:
-        """Learn c, m and d from N windows. y: (N, T), NaN = not observed; weight: (N,) of each."""
-        if not self.regressors:
-            return
-        self.center, self.offset, self.slope = ridge(y - self.base(x), self.regressed(x), weight, self.shape.horizon)
+        """Learn `fitted`."""
+        for name, value in self.fitted(x, y, weight).items():
+            setattr(self, name, value)
 
 
 def ridge(rest: Tensor, regressors: Tensor, weight: Tensor, horizon: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,9 +10,9 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.online.glitches import bridged
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.reference import Kind, LearnedReference, reference, ridge
+from streamgp.online.reference import Kind, LearnedReference, reference
 from streamgp.online.reservoir import State
-from streamgp.online.scaling import moments, standardised
+from streamgp.online.scaling import moments
 from streamgp.online.stacked import Packed
 from streamgp.online.winsorise import FAR, LASTING, SETTLED
 
@@ -47,18 +47,11 @@ class StackedUnits:
 
     def fresh(self) -> State:
         """Of a series before any data."""
-        groups, columns = self.inputs.count, self.shape.columns
-        found = {
-            "input.location": torch.zeros(groups),
-            "input.scale": torch.ones(groups),
-            "output.location": torch.zeros(columns),
-            "output.scale": torch.ones(columns),
-        }
-        if isinstance(self.reference, LearnedReference):
-            regressors = self.reference.regressors
-            found |= {name: torch.zeros(columns, regressors) for name in ("slope", "center")}
-            found["offset"] = torch.zeros(columns)
-        return {name: part.to(FLOAT) for name, part in found.items()}
+        channels, columns = self.inputs.count - len(self.inputs.turning), self.shape.columns
+        found = {f"input.{name}": of(channels) for name, of in (("location", torch.zeros), ("scale", torch.ones))}
+        found |= {f"output.{name}": of(columns) for name, of in (("location", torch.zeros), ("scale", torch.ones))}
+        learned = self.reference.named_buffers() if isinstance(self.reference, LearnedReference) else ()
+        return {name: part.to(FLOAT) for name, part in found.items()} | dict(learned)
 
     def bridged(self, packed: Packed, held: State, x: Inputs) -> Inputs:
         """Windows in which a glitch is replaced by the value next to it; see `Winsoriser.doubts`."""
@@ -78,34 +71,31 @@ class StackedUnits:
     def standardised(self, held: State, x: Inputs) -> Tensor:
         """K · N windows, series by series -> (K, N, W)."""
         flat = x.flat().unflatten(0, (len(held["seen"]), -1))
-        own = (held[f"input.{name}"][:, None, self.inputs.groups] for name in ("location", "scale"))
-        return standardised(flat, *own)
+        return self.inputs.standardised(flat, held["input.location"], held["input.scale"])
 
     def shift(self, held: State, x: Inputs) -> Tensor:
         """(K, N, T) the references of K · N windows, and the location of what they leave."""
-        of, series = self.reference, len(held["seen"])
-        base: Tensor = of.base(x) if isinstance(of, LearnedReference) else of(x)
-        found: Tensor = base.unflatten(0, (series, -1)) + held["output.location"][:, None]
-        if isinstance(of, LearnedReference) and of.regressors:
-            centred = of.regressed(x).unflatten(0, (series, -1)) - held["center"][:, None]
-            found = found + (centred * held["slope"][:, None]).sum(3) + held["offset"][:, None]
-        return found
+        of, x = self.reference, _apart(x, len(held["seen"]))
+        found: Tensor = of.learned(x, held) if isinstance(of, LearnedReference) else of(x)
+        return found + held["output.location"][:, None]
 
     def fit(self, held: State, rows: StackedRows) -> Tensor:
         """Reference and units of the rows, in place; (K, N, T) the standardised truths. See `StreamModel._rows`."""
         x, y, weight = rows
-        there, series = weight > 0, len(weight)
-        of = self.reference
-        if isinstance(of, LearnedReference) and of.regressors:
-            base, regressors = (part.unflatten(0, (series, -1)) for part in (of.base(x), of.regressed(x)))
-            held["center"], held["offset"], held["slope"] = ridge(y - base, regressors, weight, self.shape.horizon)
-        past, future = (part.unflatten(0, (series, -1)) for part in (x.past, x.future))
+        there, apart = weight > 0, _apart(x, len(weight))
+        if isinstance(self.reference, LearnedReference):
+            held |= self.reference.fitted(apart, y, weight)
         parts = [
             moments(torch.where(there[..., None, None], part, torch.nan).flatten(1, 2))
-            for part in ((past, future) if self.shape.lags else (future,))
+            for part in ((apart.past, apart.future) if self.shape.lags else (apart.future,))
         ]
         held["input.location"], held["input.scale"] = (torch.cat(part, 1) for part in zip(*parts, strict=True))
         held["output.location"] = torch.zeros_like(held["output.location"])
         rest = y - self.shift(held, x)
         held["output.location"], held["output.scale"] = moments(torch.where(there[..., None], rest, torch.nan), y)
         return (rest - held["output.location"][:, None]) / held["output.scale"][:, None]
+
+
+def _apart(x: Inputs, series: int) -> Inputs:
+    """K · N windows -> (K, N, ...)"""
+    return Inputs(x.past.unflatten(0, (series, -1)), x.future.unflatten(0, (series, -1)))

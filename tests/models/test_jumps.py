@@ -43,6 +43,20 @@ def test_a_jump_at_the_sign_of_a_velocity_is_learned() -> None:
     torch.testing.assert_close(learned("q?", unit=1000.0), learned("q?"), rtol=0, atol=1e-6)
 
 
+def test_series_that_share_a_kernel_learn_a_jump() -> None:
+    (x, y), (ahead, truth), errors = joint(300, 0), joint(200, 1), list[float]()
+    for jumps in ("", "qd"):
+        fleet = svdgp.build_fleet(svdgp.Config(jumps=jumps, shared=True), SHAPE, torch.device("cpu"))
+        assert fleet is not None
+        whole = Inputs.cat([x, x._replace(future=10.0 * x.future)]), torch.cat([y, y])  # each in its own units
+        series = torch.arange(2).repeat_interleave(300)
+        assert fleet.predict(whole[0], series).isfinite().all()
+        assert all(step.healthy for step in fleet.fit(*whole, series))
+        found = fleet.predict(ahead._replace(future=10.0 * ahead.future), torch.ones(200, dtype=torch.int64))[0]
+        errors.append(float((found - truth).square().mean().sqrt()))
+    assert errors[1] < 0.5 * errors[0]
+
+
 def test_the_inputs_are_those_of_the_formula() -> None:
     x = joint(100, 2)[0]
     inputs = KernelInputs(SHAPE, jumps=["qd"])

@@ -14,7 +14,7 @@ from streamgp.context import Context
 from streamgp.models.linear import Config, build, build_fleet
 from streamgp.predictives.mixed import Mixed
 from streamgp.testing.models import SEASONS, SHAPES, example_windows
-from streamgp.testing.stateful import reborn
+from streamgp.testing.stateful import check_stateful, reborn, same_bits
 
 PLAIN = Shape(targets=("y", "z"), horizon=2, lags=3, past=("y", "z", "u"), future=("k",))
 _, SEASON, TABLE = SHAPES
@@ -140,19 +140,24 @@ def forecasts_agree(parameters: Tensor, expected: Predictive) -> None:
         assert near(found.experts, expected.experts, 1e-9 * size)
 
 
+def own_state(fleet: Fleet, code: int) -> dict[str, Tensor]:
+    """The tensors of a series, views; none where it has not begun."""
+    tensors = fleet.state()[0]
+    if "where" not in tensors:
+        return {name: part[code] for name, part in tensors.items()}
+    at, place = tensors["where"][code].tolist() if code < len(tensors["where"]) else (-1, 0)
+    return {name.removeprefix(f"{at}."): part[place] for name, part in tensors.items() if name.startswith(f"{at}.")}
+
+
 def states_agree(fleet: Fleet, code: int, model: Model) -> None:
     """Each tensor of the state of a series is that of its own model."""
-    tensors = fleet.state()[0]
-    prefix, place = "", code
-    if "where" in tensors:
-        at, place = tensors["where"][code].tolist() if code < len(tensors["where"]) else (-1, 0)
-        prefix = f"{at}."
-        if at < 0:
-            assert "rows" not in model.state()[0] or not model.state()[0]["rows"]
-            return
+    tensors = own_state(fleet, code)
+    if not tensors:
+        assert "rows" not in model.state()[0] or not model.state()[0]["rows"]
+        return
     for name, part in model.state()[0].items():
         if not name.endswith("penalties"):
-            close(tensors[prefix + name][place], part, 50.0 * 10.0 ** (code - 2), name)
+            close(tensors[name], part, 50.0 * 10.0 ** (code - 2), name)
 
 
 def steps_agree(found: Step, expected: Step) -> None:
@@ -205,3 +210,75 @@ def test_what_has_no_factor_in_a_fit_is_undone_as_in_single_runs(shape: Shape, r
         steps_agree(step, wanted)
         states_agree(fleet, code, alone[code])
     assert [step.healthy for step in steps] == well
+
+
+def fitted(shape: Shape, **options: Any) -> tuple[Fleet, tuple[Inputs, Tensor, Tensor]]:
+    """A fleet after the fit of series that all have windows, and the windows of the next batch but two."""
+    fleet, (first, *rest) = build_fleet(Config(**options), shape, torch.device("cpu")), list(batches(shape))
+    fleet.fit(*first)
+    return fleet, rest[3]
+
+
+@pytest.mark.parametrize("shape", [PLAIN, SEASONS])
+def test_a_series_that_is_not_there_keeps_its_bits(shape: Shape) -> None:
+    fleet, (x, y, series) = fitted(shape)
+    before = [{name: part.clone() for name, part in own_state(fleet, code).items()} for code in range(SERIES)]
+    there = series == FLAG
+    fleet.update(x.rows(there), y[there], series[there], fleet.predict(x, series)[:, there])
+    same = [
+        all(same_bits(part, before[code][name]) for name, part in own_state(fleet, code).items())
+        for code in range(SERIES)
+    ]
+    assert same == [code != FLAG for code in range(SERIES)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "forged", "kept"),
+    [
+        (PLAIN, {"gram": 1.7e308}, "cross"),
+        (
+            SEASONS,
+            {
+                "regression.sums.passed": 1.0,
+                "regression.sums.new_gram": 1.7e308,
+                "regression.sums.new_cross": torch.inf,
+            },
+            "mixer.moments",
+        ),
+    ],
+)
+def test_sums_that_overflow_change_nothing_of_their_series_and_are_told(
+    shape: Shape, forged: dict[str, float], kept: str
+) -> None:
+    fleet, (x, y, series) = fitted(shape, limit=None)
+    own, tensors = own_state(fleet, FLAG), fleet.state()
+    for name, value in forged.items():
+        own[name][...] = value
+    before = own[kept].clone()
+    fleet.restore(*tensors)
+    steps = fleet.update(x, y, series, fleet.predict(x, series))
+    told = dict(zip(series.unique().tolist(), steps, strict=True))
+    assert [code for code, step in told.items() if "undone: the" in step.done] == [FLAG]
+    assert same_bits(own_state(fleet, FLAG)[kept], before)
+
+
+@pytest.mark.parametrize("shape", [PLAIN, pytest.param(SEASONS, marks=pytest.mark.slow)])
+def test_it_goes_on_from_its_state_bit_for_bit(shape: Shape) -> None:
+    rows = list(batches(shape))
+
+    def advance(fleet: Fleet, turn: int) -> Tensor:
+        x, y, series = rows[turn]
+        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(turn))  # in no order of the series
+        x, y, series = x.rows(order), y[order], series[order]
+        fleet.update(x, y, series, fleet.predict(x, series))
+        return fleet.predict(x, series)
+
+    check_stateful(lambda: build_fleet(Config(), shape, torch.device("cpu")), advance, 6, same_bits)
+
+
+def test_truths_that_are_missing_are_no_glitches_of_their_series() -> None:
+    parts = [example_windows(SEASONS, ROWS, seed=code) for code in range(2)]
+    x, y = Inputs.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+    y[::50] = torch.nan
+    fleet = build_fleet(Config(), SEASONS, torch.device("cpu"))
+    assert all(step.healthy for step in fleet.fit(x, y, torch.arange(2).repeat_interleave(ROWS)))

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.models.svdgp import Config, SharedFleet
-from streamgp.models.svdgp.conjugate import Conjugate
+from streamgp.models.svdgp.conjugate import NEAR, Conjugate
 from streamgp.models.svdgp.look import FleetLook, Seen
-from streamgp.models.svdgp.stacked_features import NEAR, aligned, features
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference
 from streamgp.online.reservoir import Reservoir
@@ -267,7 +266,7 @@ def test_it_goes_on_from_its_state_bit_for_bit(linear: bool) -> None:
 
 
 def test_the_factor_of_a_series_does_not_depend_on_which_others_are_factorised_with_it() -> None:
-    phi = torch.randn(5, 60, aligned(29), dtype=FLOAT, generator=torch.Generator().manual_seed(0))
+    phi = torch.randn(5, 60, 32, dtype=FLOAT, generator=torch.Generator().manual_seed(0))
     outer, noise = phi.mT @ phi, torch.tensor(0.3, dtype=FLOAT)
     together, _ = root(outer, noise)
     torch.testing.assert_close(together @ together.mT, torch.eye(32, dtype=FLOAT) + outer / noise)
@@ -286,8 +285,8 @@ def test_features_of_many_rows_are_those_of_the_kernel(linear: bool) -> None:
     kernel = Conjugate(3, 1, 20, linear)
     scales = torch.tensor([0.5, 1.0, 2.0], dtype=FLOAT)
     kernel.begin(z[:20], scales, torch.tensor(1.7, dtype=FLOAT), torch.tensor(0.2, dtype=FLOAT))
-    columns = aligned(20 + kernel.explicit)
-    found, gap = features(kernel, z, columns)
+    columns = 24 + kernel.explicit
+    found, gap = kernel.spanned(z, columns)
     expected = kernel.features(z)
     torch.testing.assert_close(found[:, : expected.shape[1]], expected, rtol=0.0, atol=1e-10)
     assert found.shape[1] == columns and not bool(found[:, expected.shape[1] :].any())

@@ -34,7 +34,7 @@ def test_weights_are_those_of_a_mixer_that_sees_each_truth_when_it_comes(tmp_pat
     y, at = rows["y"].to_numpy(), 0
 
     def mixer() -> Mixer:
-        model = learner.fleet._of(0) if fleet else learner.model  # type: ignore[attr-defined]
+        model = learner.models._of(0)  # type: ignore[attr-defined]
         assert isinstance(model, Ensemble) and isinstance(model, Assesses)
         return model.mixer
 

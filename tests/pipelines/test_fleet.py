@@ -112,7 +112,7 @@ def test_a_fleet_that_is_killed_ends_as_if_it_had_not_been(tmp_path: Path, own: 
     table, options = make_table(tmp_path / "t", panel()), OPTIONS | {"fleet": True} | own
     expected = run(table, tmp_path / "whole", **options)
     for count in (2, 5):
-        crash = Crash("streamgp_pipelines.learning.fleet", "FleetLearner.learn", count, after=True)
+        crash = Crash("streamgp_pipelines.learning.learner", "Learner.learn", count, after=True)
         process = start(train_apart, table.path, str(tmp_path / "c"), options, crash, None)
         assert code_of(process) == -signal.SIGKILL
     process = start(train_apart, table.path, str(tmp_path / "c"), options, None, str(tmp_path / "summary.json"))

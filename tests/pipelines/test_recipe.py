@@ -19,7 +19,7 @@ from streamgp_pipelines.learning.recipe import Recipe, Schedule
 from tests.pipelines.worlds import frame_of, make_table, same_bits
 
 ROOT = Path(__file__).parents[2]
-MAKERS = {"learning/making.py", "learning/fleet.py", "comparing/peers/peer.py"}
+MAKERS = {"learning/making.py", "learning/shard.py", "comparing/peers/peer.py"}
 RECIPES = {
     "panel": Recipe.of("svdgp", {"basis": 8}, WindowSpec(targets=("y",), lags=3), Schedule(32, 64)),
     "fleet": Recipe.of(

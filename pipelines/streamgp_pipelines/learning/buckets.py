@@ -27,8 +27,7 @@ from streamgp.windows.windows import Asks, Windows
 from streamgp_data.batches import micro_batches
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.counts import Counts
-from streamgp_pipelines.learning.fleet import in_all
-from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.learner import Learner, in_all
 from streamgp_pipelines.learning.pairs import joined
 from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.restored import read_checkpoint
@@ -81,7 +80,7 @@ class Roll:
 
 
 class Buckets(Learner):
-    """A fleet in buckets on its stream: as `FleetLearner`. Windows, scores and counts are gathered from the buckets.
+    """A fleet in buckets on its stream: as `Learner`. Windows, scores and counts are gathered from the buckets.
 
     Args:
         recipe: of the buckets.
@@ -203,7 +202,7 @@ class Buckets(Learner):
     def fitted(self, series: Tensor) -> Tensor:
         return self._routed("fitted", series, lambda _, own: own, torch.zeros(len(series), dtype=torch.bool))
 
-    def predict(self, asks: Asks) -> Tensor:
+    def predict(self, asks: Asks, batch: int = 1) -> Tensor:
         return self._routed("predict", asks.series, lambda some, own: asks.rows(some)._replace(series=own))
 
     def _routed(

@@ -15,7 +15,7 @@ from streamgp.windows.ledger import Ledger
 from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_data.batches import SKIP, micro_batches
 from streamgp_pipelines.learning.heldout import hide
-from streamgp_pipelines.learning.learner import WarmUp
+from streamgp_pipelines.learning.warming import WarmUp
 
 ROWS = 4096
 """Rows read at a time while windows are collected: nothing depends on it."""
@@ -101,4 +101,5 @@ def collect(
     for batch, position, _ in stretches(source, len(hidden), ROWS):
         kept.add(*collector.push(batch, hidden[position : position + batch.num_rows], chosen))
         progress(position + batch.num_rows)
-    return kept.windows()
+    found = kept.windows()
+    return None if found is None else found[:2]

@@ -1,5 +1,8 @@
 """One micro-batch of the stream: ask, wait for the truth, score, learn. Everything the next row depends on.
 
+A panel has one model, which all of its series share; a fleet has one for each, with a calibration, a warm-up and
+micro-batches of its own.
+
 asks, answers = windows.push(rows)            # an ask uses rows up to its origin only
 ledger.add(asks, model.predict(asks.x))       # 1 ask, with parameters as at the start of the micro-batch
 ledger.calibrate(bands.issue(asks, errors))   #   and with the volatility that is known at the row asked at
@@ -12,15 +15,16 @@ model.update(due.x, due.target, due.issued)   # 4 one update, with windows whose
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Assesses, Due, Inputs, Json, Model, Predictive, Progress, Stateful, Step
+from streamgp.base import FLOAT, Assesses, Due, Fleet, Inputs, Model, Predictive, Progress, Stateful, Step, Timed
 from streamgp.forecasting.alarms import Alarms
 from streamgp.forecasting.bands import Bands, Issued, Questions, features
 from streamgp.forecasting.scores import Scores
@@ -29,73 +33,44 @@ from streamgp.forecasting.volatility import TINY, Errors
 from streamgp.fork import fork
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.recalled import RecalledByName
+from streamgp.windows.calendar import Ints
 from streamgp.windows.ledger import Ledger
 from streamgp.windows.windows import Answers, Asks, Windows
 from streamgp_pipelines.learning.clock import Stopwatch
+from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.doubt import blurred
 from streamgp_pipelines.learning.heldout import HeldOut, restrict
-from streamgp_pipelines.learning.pairs import by_truth, joined, select
+from streamgp_pipelines.learning.pairs import alone, by_truth, joined, select
+from streamgp_pipelines.learning.partial import AT_ONCE, PartialBatches, read_size
 from streamgp_pipelines.learning.phases import Phases
 from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.rollout import Rehearsal
+from streamgp_pipelines.learning.separate import Separate
+from streamgp_pipelines.learning.warming import NEVER, WarmUp
 from streamgp_pipelines.numbers import number
 
 
-class WarmUp:
-    """The windows of the first rows, kept until the model is fitted on them; Stateful."""
-
-    def __init__(self) -> None:
-        self.x: list[Inputs] = []
-        self.y: list[Tensor] = []
-        self.done_at: int | None = None
-        """Rows seen when the model was fitted; forecasts count from there."""
-
-    def add(self, x: Inputs, y: Tensor) -> None:
-        """Keep N windows and their truths (N, T)."""
-        if len(y):
-            self.x.append(x)
-            self.y.append(y)
-
-    def windows(self) -> tuple[Inputs, Tensor] | None:
-        """All that were kept, or None."""
-        if not self.y:
-            return None
-        return Inputs.cat(self.x), torch.cat(self.y)
-
-    def finish(self, rows: int) -> None:
-        """Forget the windows: the model has them."""
-        self.x, self.y, self.done_at = [], [], rows
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        kept = self.windows()
-        if kept is None:
-            return {}, {"done_at": self.done_at}
-        tensors = {name: part for name, part in kept[0]._asdict().items() if part is not None}
-        return tensors | {"y": kept[1]}, {"done_at": self.done_at}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.finish(0)
-        done = rest["done_at"]
-        self.done_at = int(done) if isinstance(done, int) else None
-        if tensors:
-            self.add(Inputs(tensors["past"], tensors["future"], tensors.get("context")), tensors["y"])
-
-
 class Learner:
-    """A model on its stream. `advance` takes a full micro-batch; `preview` scores a partial one without learning, and
+    """Models on their stream. `advance` takes a full micro-batch; `preview` scores a partial one without learning, and
     `branch` learns it, in a learner that goes no further.
 
     Args:
         recipe: all that it is made of, but the state; `learning.making` makes learners.
-        model: of the recipe, on its device; windows travel there once a micro-batch.
-        device: where the model lives.
+        model: of the recipe, on its device, which windows travel to once a micro-batch: that of a panel, or as each
+            of a fleet begins.
+        device: where the models live.
+
+    Attributes:
+        apart: whether each series has a model.
+        models: by the codes of `_owner`.
     """
 
     def __init__(self, recipe: Recipe, model: Model, device: torch.device | None = None) -> None:
-        self.recipe = recipe
+        self.recipe, self.apart = recipe, recipe.spec.fleet
         self.device = device or torch.device("cpu")
         self.model = model.to(self.device)
+        self.models = self._made()
         self.calibration, self.schedule, self.alarm_rate = recipe.calibration, recipe.schedule, recipe.alarm_rate
         self.rehearsal: Rehearsal | None = None
         if recipe.simulate is not None:
@@ -105,7 +80,8 @@ class Learner:
         """Which rows of the stream are scored, in batch training; None is all of them."""
         self.progress: Callable[[Progress], None] = lambda _: None
         """Called after each epoch of the warm-up, where there are several."""
-        self.warmup = WarmUp()
+        first = recipe.schedule.score_from
+        self.warmup = WarmUp(None if self.apart else 1, NEVER if self.apart or first is None else first)
         self.clock = Stopwatch()
         self.recalled = RecalledByName()
         self.scoring = True
@@ -113,6 +89,12 @@ class Learner:
         self.branched = False
         """Whether this is a copy that goes no further: see `branch`."""
         self.begin()
+
+    def _made(self) -> Fleet:
+        """The models, before any data: in one where the family has that form, or separate ones."""
+        together = self.recipe.build_fleet(self.device) if self.apart else None
+        own = {} if self.apart else {0: self.model}
+        return together or Separate(lambda: self.recipe.build(self.device), self.model, own)
 
     def begin(self) -> None:
         """Go back to the first row of the stream; the model keeps what it has learned."""
@@ -124,18 +106,21 @@ class Learner:
         self.ledger = Ledger(shape, *kept, self.model.family)
         free = replace(calibration, lower=None, upper=None, finds=False)
         inner = free if calibration.transformed else calibration
-        self.bands = Bands(shape, inner, period)
+        self.bands = Bands(shape, inner, period, self.apart)
         self.scores = Scores(shape, calibration, self.model.family.binary, period)
         rate = self.alarm_rate
         self.alarms = None if rate is None else Alarms(shape, calibration.probabilities, rate)
         self.counts = Counts()
+        self.waiting = PartialBatches()
+        self._none: Due | None = None  # of rows that only wait
         self.rows = 0
 
     def parts(self) -> dict[str, Stateful]:
         """What a checkpoint holds."""
         names = ("model", "windows", "ledger", "bands", "scores", "counts", "warmup", "clock")
         parts: dict[str, Stateful] = {name: getattr(self, name) for name in names}
-        more = {"rehearsal": self.rehearsal, "alarms": self.alarms}
+        more: dict[str, Stateful | None] = {"rehearsal": self.rehearsal, "alarms": self.alarms}
+        more |= {"model": self.models, "waiting": self.waiting} if self.apart else {}
         return parts | {name: part for name, part in more.items() if part is not None}
 
     def shards(self) -> Iterable[tuple[str, bytes]]:
@@ -153,7 +138,7 @@ class Learner:
     @property
     def streams(self) -> int:
         """How many streams are learned, each alone."""
-        return 1
+        return max(len(self.windows.names), 1) if self.apart else 1
 
     @property
     def size(self) -> int:
@@ -163,39 +148,54 @@ class Learner:
     @property
     def warmed(self) -> int:
         """Rows of warm-up so far."""
+        if self.apart:
+            return int(np.minimum(self.waiting.taken, self.schedule.warmup).sum())
         done = self.warmup.done_at
         return self.rows if done is None else done
 
     @property
     def room(self) -> int:
-        """Rows that make the next micro-batch full."""
-        return self.schedule.room(self.rows)
+        """Rows that make the next micro-batch full; of a fleet those that are read next, by the series that have come:
+        what they learn from one another depends on it, and so must not depend on what the table holds next."""
+        if not self.apart:
+            return self.schedule.room(self.rows)
+        size = read_size(self.schedule.batch, self.streams)
+        return size - self.rows % size
 
     def advance(self, rows: pa.RecordBatch) -> tuple[Step | None, Due]:
-        """`learn` a full micro-batch; the returned pairs are those that count."""
+        """`learn` what `room` said; the returned pairs are those that count."""
         found = list[Due]()
         step = self.learn(rows, found.append)
         return step, joined(found)
 
     def learn(self, rows: pa.RecordBatch, each: Callable[[Due], None]) -> Step | None:
-        """Ask, answer, score and learn one full micro-batch.
+        """Ask, answer, score and learn full micro-batches: these rows of a panel, or those of its series that they
+        fill; the others wait.
 
         Args:
-            rows: the micro-batch.
+            rows: as many as `room` says.
             each: called with the pairs that count, in one piece or in several that are never held together.
         """
-        due = self._take(rows)
         self.recalled.forget()
-        self._assess(due)
-        step = self._learn(due)
-        if self.rehearsal is not None:
-            self.rehearsal.follow(rows, self.model, self.windows.names, self.warmup.done_at is not None)
-        each(self.counted(due))
-        return step
+        if isinstance(self.models, Timed):
+            self.models.begin()
+        steps, rounds = list[Step](), 0
+        for rounds, full in enumerate(self._full(rows), 1):  # noqa: B007
+            due = self._round(*full)
+            self._assess(due)
+            steps += self._learn(due)
+            if self.rehearsal is not None:
+                self.rehearsal.follow(rows, self.model, self.windows.names, self.warmup.done_at is not None)
+            each(self._kept(due))
+        if not rounds:
+            self._none = self._none or self._pair(*self.windows.push(rows.slice(0, 0)))
+            each(self._none)
+        return in_all(steps) if self.apart else steps[-1] if steps else None
 
     def observe(self, rows: pa.RecordBatch) -> Due:
-        """Ask, answer and score rows without learning from them; the returned pairs are those that count."""
-        return self.counted(self._take(rows))
+        """Ask, answer and score rows of a panel without learning; the returned pairs are those that count."""
+        self.rows += rows.num_rows
+        return self.counted(self._round(rows))
 
     def watch(self, rows: pa.RecordBatch) -> None:
         """Read rows behind the last one learned: the windows move, and the volatility follows the forecasts that were
@@ -205,48 +205,82 @@ class Learner:
         self.ledger.pop(answers)
 
     def preview(self, rows: pa.RecordBatch | None) -> tuple[Self, list[Due]]:
-        """A copy that has asked and scored the last, partial micro-batch but not learned from it.
+        """A copy that has asked and scored the partial micro-batches, but not learned from them.
 
-        Rows that wait for known values count as truths in the copy: it is what is known when the table ends. The
-        model is shared with the copy, which never updates it.
+        Rows that wait for known values count as truths in the copy: it is what is known when the table ends. The model
+        of a panel is shared with the copy, which never updates it; the models of a fleet learn the micro-batches that
+        these rows fill.
         """
         ahead = copy.copy(self)
         for name in ("windows", "ledger", "bands", "scores", "counts", "clock", "alarms"):
             setattr(ahead, name, fork(getattr(self, name)))
-        found = []
-        if rows is not None and rows.num_rows:
-            found.append(ahead.observe(rows))
+        for name in ("waiting", "warmup", "models") if self.apart else ():
+            setattr(ahead, name, fork(getattr(self, name)))
+        found = ahead._advanced(rows)
+        found += [ahead._kept(ahead._round(*rest)) for rest in ahead._rest(rows)]
         found.append(ahead.counted(ahead._pair(*ahead.windows.flush())))
         return ahead, found
 
     def branch(self, rows: pa.RecordBatch | None) -> list[Due]:
-        """Learn the last, partial micro-batch, and the rows that wait for known values, to forecast from there.
+        """Learn the partial micro-batches, and the rows that wait for known values, to forecast from there.
 
         This is for a copy of the state (`fork`), such as a checkpoint that was read: learning goes on from the state
-        before, which learns the whole micro-batch when it is full. What is learned here is a function of the rows
+        before, which learns a whole micro-batch when it is full. What is learned here is a function of the rows
         alone. All rows behind the last full micro-batch are learned again after each new one; what the state before
-        forecast for them is recalled.
+        forecast for them is recalled, of a panel.
 
         Returns:
             the pairs that count, as `preview` does.
         """
-        self.branched = True
-        found = [] if rows is None else [self._take(rows)]
-        if self.windows.waiting or not found:
+        self.branched = not self.apart
+        counted = self._advanced(rows)
+        found = [self._round(*rest) for rest in self._rest(rows)]
+        if self.apart or self.windows.waiting or not found:
             found.append(self._pair(*self.windows.flush()))
-        counted = [self.counted(due) for due in found]
-        last = WarmUp()
+        counted += [self._kept(due) for due in found]
+        if self.branched and self.warmup.done_at is not None:
+            self.recalled.lend(self.model)
         for due in found:
-            last.add(due.x, due.target)
-        windows = last.windows()
-        if windows is not None:
-            issued = torch.cat([due.issued for due in found if len(due.target)], 1)
-            if self.warmup.done_at is not None:
-                self.recalled.lend(self.model)
-            for due in found:
-                self._assess(due)
-            self._learn(found[-1]._replace(x=windows[0], target=windows[1], issued=issued))
+            self._assess(due)
+        some = [due for due in found if len(due.target)]
+        if some:
+            x, y = Inputs.cat([due.x for due in some]), torch.cat([due.target for due in some])
+            issued, whole = torch.cat([due.issued for due in some], 1), torch.cat([_whole(due) for due in some])
+            self._learn(found[-1]._replace(x=x, target=y, issued=issued, whole=whole))
         return counted
+
+    def _advanced(self, rows: pa.RecordBatch | None) -> list[Due]:
+        """Learn the micro-batches of the series of a fleet that rows fill; the pairs that count."""
+        return [self.advance(rows)[1]] if self.apart and rows is not None else []
+
+    def _full(self, rows: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Ints | None]]:
+        """Rows that come, and are to be learned now; with the codes of their series in a fleet."""
+        self.rows += rows.num_rows
+        if not self.apart:
+            yield rows, None
+            return
+        names = [name for name in columns_read(self.windows.spec) if name != self.windows.spec.series]
+        self.waiting.add(rows.select(names), self.windows.codes(rows))
+        self.bands.reserve(len(self.windows.names))  # at once: series by series, each would copy all before it
+        yield from self.waiting.full(self.schedule, self._most)
+
+    def _rest(self, rows: pa.RecordBatch | None) -> Iterator[tuple[pa.RecordBatch, Ints | None]]:
+        """Rows of partial micro-batches, as `_full`: those given of a panel, those that wait of a fleet."""
+        if self.apart:
+            yield from self.waiting.rest(self._most)
+        elif rows is not None and rows.num_rows:
+            self.rows += rows.num_rows
+            yield rows, None
+
+    @property
+    def _most(self) -> int:
+        """Rows that come at once."""
+        return AT_ONCE // self.windows.shape.columns
+
+    def _kept(self, due: Due) -> Due:
+        """The pairs that count, without the windows where there are several rounds."""
+        counted = self.counted(due)
+        return alone(counted) if self.apart else counted
 
     def counted(self, due: Due) -> Due:
         """The pairs whose forecast was issued by a warmed-up model and after scoring starts, in target units."""
@@ -276,29 +310,35 @@ class Learner:
         """Whether a forecast of these series, issued at these rows, at these times, counts."""
         keep = ~self._warm(series, position)
         if self.schedule.score_from is not None:
-            keep &= position >= self._scored_from(series)
+            keep &= position >= self.warmup.scored(self._owner(series))
         if self.schedule.score_time is not None:
             keep &= cutoff >= self.schedule.score_time
         return keep
 
-    def _scored_from(self, series: Tensor) -> Tensor:
-        """The place in the stream of the first row that is scored, of each of these series."""
-        return torch.tensor(self.schedule.score_from)
+    def _owner(self, series: Tensor) -> Tensor:
+        """(N,) the codes of the models of these series."""
+        if not self.apart:
+            return torch.zeros_like(series)
+        self.warmup.reserve(len(self.windows.names))
+        return series
 
     def _warm(self, series: Tensor, position: Tensor) -> Tensor:
         """Whether these rows of these series belong to the warm-up."""
-        done = self.warmup.done_at
-        return torch.ones(len(position), dtype=torch.bool) if done is None else position < done
+        return position < self.warmup.fitted(self._owner(series))
 
     def fitted(self, series: Tensor) -> Tensor:
         """(N,) whether the model of these series has been fitted."""
-        return torch.full(series.shape, self.warmup.done_at is not None)
+        return self.warmup.fitted(self._owner(series)) < NEVER
 
-    def _take(self, rows: pa.RecordBatch) -> Due:
-        """Read rows: steps 1 to 3."""
-        asks, answers = self.windows.push(rows)
-        self.rows += rows.num_rows
-        return self._taken(asks, answers)
+    def _round(self, rows: pa.RecordBatch, code: Ints | None = None) -> Due:
+        """Ask, answer and score rows; of a fleet one series after another, by their codes."""
+        first = self.schedule.score_from
+        if code is not None and first is not None:
+            before = self.waiting.taken - np.bincount(code, minlength=len(self.waiting.taken))
+            begins = before[code] + np.arange(len(code)) - np.searchsorted(code, code) == first
+            place = self.windows.rows + np.flatnonzero(begins)
+            self.warmup.score(self._owner(torch.from_numpy(code[begins])), torch.from_numpy(place))
+        return self._taken(*self.windows.push(rows, code))
 
     def _taken(self, asks: Asks, answers: Answers) -> Due:
         """Count the rows that became current, and pair them."""
@@ -353,18 +393,14 @@ class Learner:
         kept = select(due, keep & ~due.aged)
         return kept._replace(y=self.windows.spec.learned(kept.y, kept.column))
 
-    def _assessed(self, due: Due) -> tuple[Tensor, Tensor, Tensor]:
-        """The pairs of models that are fitted, as `by_truth`."""
-        return by_truth(self._as_learned(due, self.fitted(due.series)), self.windows.shape.columns)
-
     def _assess(self, due: Due) -> None:
-        """Let the model learn from truths beside the forecasts of them."""
-        if not isinstance(self.model, Assesses):
+        """Let models that are fitted learn from truths beside the forecasts of them."""
+        if not isinstance(self.model, Assesses) or not isinstance(self.models, Separate):
             return
-        issued, y, _ = self._assessed(due)
-        if len(y):
-            with self.clock.measure("update"):
-                self.model.assess(self.model.family.from_parameters(issued.to(self.device)), y.to(self.device))
+        fitted = self._as_learned(due, self.fitted(due.series))
+        issued, y, series = by_truth(fitted, self.windows.shape.columns)
+        with self.clock.measure("update"):
+            self.models.assess(issued.to(self.device), y.to(self.device), self._owner(series))
 
     def _note(self, answers: Answers) -> None:
         """Learn a lower bound of the targets, and say it once."""
@@ -391,9 +427,24 @@ class Learner:
         return Issued(*(torch.full((count, *shape), torch.nan, dtype=FLOAT) for count in kept))
 
     def _calibrated(self, asks: Asks, issued: Predictive, answers: Answers) -> Issued:
-        """The quantiles of forecasts; those of the warm-up are not known."""
-        if self.warmup.done_at is None:
-            return self._uncalibrated(issued)
+        """The quantiles of forecasts; those of models in their warm-up are not known."""
+        now, before, begun = self.fitted(asks.series), self.fitted(answers.series), self.warmup.done_at is not None
+        if begun and bool(now.all()) and bool(before.all()):
+            return self._issued(asks, issued, answers)
+        whole = self._uncalibrated(issued)
+        if not begun or not bool(before.any()):
+            return whole
+        given = self.model.family.from_parameters(issued.parameters()[:, now]) if bool(now.any()) else self._nothing()
+        found = self._issued(asks.rows(now), given, answers.rows(before))
+        more = len(found.features) - len(whole.features)
+        if more > 0:
+            whole = whole._replace(features=torch.cat([whole.features, whole.features[:1].expand(more, -1, -1)]))
+        whole.quantiles[:, now] = found.quantiles
+        whole.features[: len(found.features), now] = found.features
+        return whole
+
+    def _issued(self, asks: Asks, issued: Predictive, answers: Answers) -> Issued:
+        """The quantiles of forecasts of models that are fitted."""
         seen = self.ledger.seen(answers._replace(y=self.windows.spec.learned(answers.y)))
         fair = ~self._warm(answers.series[seen.row], seen.position)
         errors = Errors(answers.series, seen.row[fair], seen.column[fair], seen.error[fair])
@@ -433,59 +484,76 @@ class Learner:
         wider *= torch.sqrt(1.0 + asks.blur.square() / issued.variance.clamp(min=TINY))
         return issued.affine(wider, issued.mean * (1.0 - wider))
 
-    def _learn(self, due: Due) -> Step | None:
-        """Step 4; before the end of the warm-up windows are only kept, at its end they are fitted together.
-
-        The warm-up lasts until a window was whole: a model that was never fitted has nothing to forecast from.
-        """
-        if self.warmup.done_at is not None:
-            if not len(due.target):
-                return None
-            with self.clock.measure("update"):
-                issued = self.model.family.from_parameters(due.issued.to(self.device))
-                step = self.model.update(due.x.to(self.device), due.target.to(self.device), issued)
-            self.counts.add_step(step)
-            return step
-        self.warmup.add(due.x, due.target)
-        kept = self.warmup.windows()
-        if self.rows < self.schedule.warmup or kept is None:
-            return None
-        steps: list[Step] = []
+    def _learn(self, due: Due) -> list[Step]:
+        """Step 4: learn the windows that are complete. Before the end of its warm-up the windows of a model are only
+        kept, and at its end fitted together; it lasts until a window was whole."""
+        of, x, y, issued = self._owner(_whole(due)), due.x, due.target, due.issued
+        fitted = self.warmup.fitted(of) < NEVER
+        if isinstance(self.models, Timed):
+            self.models.reach(*_reached(due))
+        if not bool(fitted.all()):
+            self.warmup.add(x.rows(~fitted), y[~fitted], of[~fitted])
+            x, y, of, issued = x.rows(fitted), y[fitted], of[fitted], issued[:, fitted]
+        taken = self.waiting.taken if self.apart else np.array([self.rows])
+        first = self.warmup.fit(torch.from_numpy(taken >= self.schedule.warmup), self.windows.rows)
+        steps = list[Step]()
+        if not len(y) and first is None:
+            return steps
         with self.clock.measure("update"):
-            x, y = kept[0].to(self.device), kept[1].to(self.device)
-            epochs = self.model.warmup_epochs(len(y))
-            for step in self.model.fit(x, y, epochs):
-                steps.append(step)
-                self.counts.add_step(step)
-                if epochs > 1:
-                    self.progress(Progress("warm-up", len(steps), epochs, f"loss {number(step.loss)}", "epochs"))
-        self.warmup.finish(self.rows)
-        return steps[-1] if steps else None
+            if len(y):
+                steps += self.models.update(x.to(self.device), y.to(self.device), of, issued.to(self.device))
+            if first is not None:
+                x, y, of = first
+                epochs = 1 if self.apart else self.model.warmup_epochs(len(y))
+                for step in self.models.fit(x.to(self.device), y.to(self.device), of):
+                    steps.append(step)
+                    if epochs > 1:
+                        told = f"loss {number(step.loss)}"
+                        self.progress(Progress("warm-up", len(steps), epochs, told, "epochs"))
+        for step in steps:
+            self.counts.add_step(step)
+        return steps
 
-    def predict(self, asks: Asks) -> Tensor:
-        """(P, N, T) parameters of the raw predictive, on the CPU; nothing changes."""
-        return self._parameters(asks.x)
-
-    def _parameters(self, x: Inputs) -> Tensor:
-        return self.model.predict(x.to(self.device)).parameters().cpu()
+    def predict(self, asks: Asks, batch: int = 1) -> Tensor:
+        """(P, N, T) parameters of the raw predictive, on the CPU; nothing changes. batch: see `Fleet.predict`."""
+        return self.models.predict(asks.x.to(self.device), self._owner(asks.series), batch).cpu()
 
     def _issue(self, asks: Asks) -> Predictive:
         """The raw predictive of N windows; in a branch, those that an earlier one asked about are not asked again."""
         if not self.branched:
             return self._predict(asks)
         with self.clock.measure("predict"):
-            found = self.recalled["issued"].of(asks.x, lambda some: [self._parameters(asks.x.rows(some))], [1])
+            found = self.recalled["issued"].of(asks.x, lambda some: [self.predict(asks.rows(some))], [1])
         return self.model.family.from_parameters(found[0])
 
     def _predict(self, asks: Asks) -> Predictive:
         """The raw predictive of N windows, back on the CPU; during the warm-up it is the prior."""
         with self.clock.measure("predict"):
-            return self.model.family.from_parameters(self._padded(self.model, asks.x))
+            return self.model.family.from_parameters(self.predict(asks, self.schedule.batch))
 
-    def _padded(self, model: Model, x: Inputs) -> Tensor:
-        """(P, N, T) of a model, whose windows are padded to a multiple of the micro-batch, so that it meets one fixed
-        shape."""
-        rows = len(x.future)
-        padding = -rows % self.schedule.batch
-        padded = Inputs.cat([x, x.rows(torch.full((padding,), rows - 1))])
-        return model.predict(padded.to(self.device)).parameters()[:, :rows].cpu()
+
+def _whole(due: Due) -> Tensor:
+    """(N,) the codes of the series of complete windows."""
+    assert due.whole is not None
+    return due.whole
+
+
+def _reached(due: Due) -> tuple[int, int]:
+    """The time that each series with complete windows has reached, and that of the last truth.
+
+    Where a series shows no truth, nobody knows the first, and it is long ago; where none does, the second is never.
+    """
+    if not len(due.ds) or not bool(torch.isin(_whole(due), due.series).all()):
+        return -NEVER, int(due.ds.max()) if len(due.ds) else NEVER
+    place = torch.searchsorted(codes := due.series.unique(), due.series)
+    latest = torch.full_like(codes, -NEVER).scatter_reduce_(0, place, due.ds, "amax")
+    return int(latest.min()), int(latest.max())
+
+
+def in_all(steps: list[Step]) -> Step | None:
+    """One step for those of many models."""
+    if not steps:
+        return None
+    losses = torch.tensor([step.loss for step in steps])
+    worst = next((step for step in steps if not step.healthy), steps[0])
+    return Step(losses.nanmean().item(), max(step.basis for step in steps), worst.healthy, worst.done)

@@ -1,4 +1,4 @@
-"""The learner of a recipe: the only place where one is made, but for the fleets that a shard makes of its buckets."""
+"""The learner of a recipe: the only place where one is made, but for those that a shard makes of its buckets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import torch
 
 from streamgp.base import Model
 from streamgp_pipelines.learning.buckets import Buckets
-from streamgp_pipelines.learning.fleet import fleet_learner
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.shard import Since, Workers, here
@@ -32,6 +31,4 @@ def learner_of(
     model = recipe.build(device) if model is None else model
     if recipe.buckets:
         return Buckets(recipe, model, workers)
-    if recipe.spec.fleet:
-        return fleet_learner(recipe, model, device)
     return Learner(recipe, model, device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,28 +12,29 @@ from streamgp.base import Assesses, Inputs, Json, Model, Step
 
 
 class Separate:
-    """A `Fleet` of separate models, each made when its series first learns; Stateful.
+    """A `Fleet` of separate models, each made when its series first learns; Stateful. A panel is one of one model.
 
     A checkpoint holds the tensors of equal name and shape stacked: few large tensors, however many series.
 
     Args:
         make: a fresh model.
+        fresh: such a one, which learns nothing.
+        held: models that there are, by the code of their series.
 
     Example:
         >>> from streamgp.base import Shape
         >>> from streamgp.models.linear import Config, build
         >>> shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
-        >>> fleet = Separate(lambda: build(Config(), shape))
+        >>> fleet = Separate(lambda: build(Config(), shape), build(Config(), shape))
         >>> u = torch.linspace(-1, 1, 200, dtype=torch.float64)[:, None]
-        >>> _ = fleet.fit(Inputs(u.new_zeros(200, 0, 2), u[:, None]), 3 * u, 4 + 3 * (torch.arange(200) % 2))
+        >>> _ = [*fleet.fit(Inputs(u.new_zeros(200, 0, 2), u[:, None]), 3 * u, 4 + 3 * (torch.arange(200) % 2))]
         >>> tensors, rest = fleet.state()
         >>> rest["codes"], tensors["weights.0"].shape[0]
         ([4, 7], 2)
     """
 
-    def __init__(self, make: Callable[[], Model]) -> None:
-        self._make, self._fresh = make, make()
-        self._held: dict[int, Model] = {}
+    def __init__(self, make: Callable[[], Model], fresh: Model, held: Mapping[int, Model] | None = None) -> None:
+        self._make, self._fresh, self._held = make, fresh, dict(held or {})
 
     def _of(self, code: int) -> Model:
         if code not in self._held:
@@ -49,8 +50,7 @@ class Separate:
             own = model.predict(x.rows(torch.cat([rows, padding]))).parameters()[:, : len(rows)]
             found = own.new_empty(len(own), len(series), own.shape[2]) if found is None else found
             found[:, rows] = own
-        assert found is not None, "there are windows"
-        return found
+        return self._fresh.predict(x).parameters() if found is None else found
 
     def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor) -> list[Step]:
         """See `Fleet.update`."""
@@ -66,13 +66,11 @@ class Separate:
             if isinstance(model := self._of(code), Assesses):
                 model.assess(model.family.from_parameters(issued[:, rows]), y[rows])
 
-    def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
-        """See `Fleet.fit`."""
-        found = list[Step]()
+    def fit(self, x: Inputs, y: Tensor, series: Tensor) -> Iterator[Step]:
+        """See `Fleet.fit`; a step an epoch."""
         for code, rows in groups(series):
             model = self._of(code)
-            found += model.fit(x.rows(rows), y[rows], model.warmup_epochs(len(rows)))
-        return found
+            yield from model.fit(x.rows(rows), y[rows], model.warmup_epochs(len(rows)))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         alike: dict[tuple[str, tuple[int, ...], torch.dtype], dict[int, Tensor]] = {}

@@ -32,12 +32,12 @@ from streamgp_pipelines.learning.collect import ROWS as COLLECTED
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.default_model import with_model
-from streamgp_pipelines.learning.fleet import read_size
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.making import learner_of
 from streamgp_pipelines.learning.newest import PART, NewestScored
+from streamgp_pipelines.learning.partial import read_size
 from streamgp_pipelines.learning.recipe import Recipe, Schedule
 from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
 from streamgp_pipelines.learning.rollout import simulators

@@ -19,7 +19,7 @@ from streamgp.base import Due, Json, Step
 from streamgp.forecasting.bands import Questions
 from streamgp.windows.windows import Asks, Windows
 from streamgp_data import checkpoint
-from streamgp_pipelines.learning.fleet import FleetLearner, fleet_learner
+from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.pairs import joined
 from streamgp_pipelines.learning.recipe import Recipe
 
@@ -90,7 +90,7 @@ class Shard:
         self.recipe, self.device = recipe, torch.device("cpu")
         registry.trust(f"{recipe.model} {dict(recipe.options)}")  # the user named them where the run was started
         self.model = recipe.build(self.device)
-        self.held: dict[int, FleetLearner] = {}
+        self.held: dict[int, Learner] = {}
 
     def run(self, name: str, arguments: Mapping[int, Any]) -> dict[int, Any]:
         """Call a method with a bucket's fleet and its argument; its answers by bucket, in their order."""
@@ -100,13 +100,13 @@ class Shard:
     def close(self) -> None:
         """Nothing is open."""
 
-    def fleet(self, bucket: int) -> FleetLearner:
+    def fleet(self, bucket: int) -> Learner:
         """The fleet of a bucket, made when it first has rows."""
         if bucket not in self.held:
-            self.held[bucket] = fleet_learner(self.recipe, self.model, self.device)
+            self.held[bucket] = Learner(self.recipe, self.model, self.device)
         return self.held[bucket]
 
-    def take(self, fleet: FleetLearner, rows: pa.RecordBatch) -> Answer:
+    def take(self, fleet: Learner, rows: pa.RecordBatch) -> Answer:
         """Let rows wait, and learn the micro-batches that they fill."""
         clock = fleet.clock
         predict, updates = clock.predict, clock.updates
@@ -114,54 +114,54 @@ class Shard:
         new = torch.arange(updates, clock.updates) % len(clock.durations)
         return Answer(step, pairs(due), tally(fleet), clock.predict - predict, clock.durations[new].tolist())
 
-    def tally(self, fleet: FleetLearner, _: None) -> Tally:
+    def tally(self, fleet: Learner, _: None) -> Tally:
         """How far it is."""
         return tally(fleet)
 
-    def preview(self, fleet: FleetLearner, rows: pa.RecordBatch | None) -> Answer:
-        """What a copy says that has taken these rows, and those that wait; see `FleetLearner.preview`."""
+    def preview(self, fleet: Learner, rows: pa.RecordBatch | None) -> Answer:
+        """What a copy says that has taken these rows, and those that wait; see `Learner.preview`."""
         ahead, dues = fleet.preview(rows)
         return Answer(None, pairs(joined(dues)), tally(ahead), 0.0, [])
 
-    def branch(self, fleet: FleetLearner, rows: pa.RecordBatch | None) -> None:
+    def branch(self, fleet: Learner, rows: pa.RecordBatch | None) -> None:
         """Learn these rows and all that wait, to forecast from there."""
         fleet.branch(rows)
 
-    def watch(self, fleet: FleetLearner, rows: pa.RecordBatch) -> None:
+    def watch(self, fleet: Learner, rows: pa.RecordBatch) -> None:
         """Read rows behind the last one learned; see `Learner.watch`."""
         fleet.watch(rows)
 
-    def windows(self, fleet: FleetLearner, _: None) -> Windows:
+    def windows(self, fleet: Learner, _: None) -> Windows:
         """Its windows."""
         return fleet.windows
 
-    def fitted(self, fleet: FleetLearner, series: Tensor) -> Tensor:
+    def fitted(self, fleet: Learner, series: Tensor) -> Tensor:
         """(N,) whether the models of these series have been fitted."""
         return fleet.fitted(series)
 
-    def predict(self, fleet: FleetLearner, asks: Asks) -> Tensor:
+    def predict(self, fleet: Learner, asks: Asks) -> Tensor:
         """(P, N, T) parameters of the raw predictives."""
         return fleet.predict(asks)
 
-    def quantiles(self, fleet: FleetLearner, asked: tuple[Questions, tuple[float, ...]]) -> Tensor:
+    def quantiles(self, fleet: Learner, asked: tuple[Questions, tuple[float, ...]]) -> Tensor:
         """(Q, N, T) of the calibrated distributions."""
         return fleet.bands.quantiles(*asked)
 
-    def wider(self, fleet: FleetLearner, asked: tuple[Tensor, Tensor]) -> Tensor:
+    def wider(self, fleet: Learner, asked: tuple[Tensor, Tensor]) -> Tensor:
         """(N, T) what spreads are multiplied by, of series (N,) whose targets have ages (N, O)."""
         return fleet.bands.wider(*asked)
 
-    def dump(self, fleet: FleetLearner, _: None) -> bytes:
+    def dump(self, fleet: Learner, _: None) -> bytes:
         """Its state."""
         return checkpoint.pack(fleet.parts())
 
-    def load(self, fleet: FleetLearner, data: bytes) -> Tally:
+    def load(self, fleet: Learner, data: bytes) -> Tally:
         """Go back to a state."""
         checkpoint.unpack(data).restore(fleet.parts(), fresh=fleet.windows.rows == 0)
         return tally(fleet)
 
 
-def tally(fleet: FleetLearner) -> Tally:
+def tally(fleet: Learner) -> Tally:
     """How far a fleet is."""
     tensors, rest = fleet.scores.state()
     windows, done = fleet.windows, fleet.warmup.done_at is not None

@@ -37,7 +37,7 @@ def build(config: Config, shape: Shape) -> Model:
     if config.by_gradient:
         plain = KernelInputs(shape)
         return StreamModel(GradientPosterior(config, shape, plain.count), config, shape, inputs=plain)
-    inputs = KernelInputs(shape, jumps=[name.strip() for name in config.jumps.split(",") if name.strip()])
+    inputs = KernelInputs(shape, jumps=config.turning)
     return StreamModel(SvdgpPosterior(config, shape, inputs.groups, inputs.count), config, shape, inputs=inputs)
 
 

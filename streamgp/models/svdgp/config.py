@@ -125,8 +125,8 @@ class Config(StreamOptions, EvidenceOptions):
             self._carried()
         if self.parametrisation == "shared" and self.gradient.mean_basis < self.gradient.covariance_basis:
             raise ValueError("parametrisation=shared needs gradient.mean_basis >= gradient.covariance_basis")
-        if self.shared and (self.jumps or self.by_gradient):
-            raise ValueError("shared needs the closed form without jumps: likelihood=gaussian, no encoder")
+        if self.shared and self.by_gradient:
+            raise ValueError("shared needs the closed form: likelihood=gaussian, no encoder, inference=auto")
         if self.pooled and not (self.shared and self.linear):
             raise ValueError("pooled needs shared=true and linear=true")
         return self
@@ -165,6 +165,11 @@ class Config(StreamOptions, EvidenceOptions):
 
     def levers(self, shape: Shape) -> dict[str, int]:
         return {"basis": self.basis} | ({"reservoir": self.reservoir} if self.shared else {})
+
+    @property
+    def turning(self) -> list[str]:
+        """Names and patterns of `jumps`."""
+        return [name.strip() for name in self.jumps.split(",") if name.strip()]
 
     @property
     def by_gradient(self) -> bool:

@@ -28,13 +28,15 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
 from streamgp.kernels.squared_exponential import correlation
-from streamgp.linalg.cholesky import Factor, append, cholesky, solve, whiten
+from streamgp.linalg.cholesky import Factor, append, cholesky, solve, whiten, whiten_
 from streamgp.linalg.levels import beside, each_column
 from streamgp.linalg.saliency import salient
 from streamgp.regression.additive import Regression
 
 JITTER = 1e-6
 """Relative jitter of K: whitening then amplifies rounding by 1e3 at most."""
+NEAR = 1024
+"""Rows whose features stay near the processor from the first product to the last."""
 SETTLED = 1e-4
 """Part of the prior variance below which a row is as good as in the span of the basis."""
 
@@ -106,11 +108,30 @@ class Conjugate(Regression):
 
     def features(self, x: Tensor) -> Tensor:
         """(N, W) -> φ (N, E + m)."""
-        smooth = whiten(self.lower, correlation(self.points, x * self.inverse).mul_(self.outputscale)).T
+        smooth = self._smooth(x * self.inverse)
         if not self.explicit:
             return smooth
         scale = self.slopes.sqrt()
         return torch.cat((scale * x, scale.expand(len(x), 1), smooth), 1)
+
+    def spanned(self, x: Tensor, columns: int) -> tuple[Tensor, Tensor]:
+        """Of many rows, which are looked at `NEAR` at a time: (N, columns) φ and then zeros, and `unexplained`."""
+        first, last, scale = self.explicit, self.explicit + len(self.points), self.slopes.sqrt()
+        found, gap = x.new_empty(len(x), columns), x.new_empty(len(x))
+        for some, phi, missed in zip(x.split(NEAR), found.split(NEAR), gap.split(NEAR), strict=True):
+            if first:
+                torch.mul(some, scale, out=phi[:, : first - 1])
+                phi[:, first - 1] = scale
+            phi[:, first:last] = smooth = self._smooth(some * self.inverse)
+            phi[:, last:] = 0.0
+            torch.sub(self.outputscale, smooth.square_().sum(1), out=missed)
+        return found, gap.clamp_(min=0.0)
+
+    def _smooth(self, x: Tensor) -> Tensor:
+        """(N, m) C⁻¹k(Z, x) of rows divided by the lengthscales; they lie row by row, as the solver wants them."""
+        near = x @ self.points.T  # as `correlation`
+        near.sub_(0.5 * self.points.square().sum(1)).sub_(0.5 * x.square().sum(1, keepdim=True))
+        return whiten_(self.lower, near.exp_().mul_(self.outputscale).T).T
 
     @property
     def slopes(self) -> Tensor:

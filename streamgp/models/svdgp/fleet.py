@@ -66,13 +66,14 @@ class SharedFleet(StackedFleet):
     def __init__(self, config: Config, shape: Shape, device: torch.device | None = None) -> None:
         self.config, self.shape = config, shape
         self._device = device or torch.device("cpu")
-        self._inputs = KernelInputs(shape).to(self._device)
+        self._inputs = KernelInputs(shape, jumps=config.turning).to(self._device)
         kind = Reference("auto", shape).kind if config.pooled and config.target == "auto" else config.target
         self._units = StackedUnits(self._inputs, kind, config.decay, shape)
         self._rate = reservoir.rate_of(config.forgetting(shape))
         self._limit = Winsoriser(shape, config.limit)
         posterior = SvdgpPosterior(config, shape, self._inputs.groups, self._inputs.count)
-        self._before = StreamModel(posterior, config, shape, Reservoir(2, shape, None)).to(self._device)  # any data
+        before = StreamModel(posterior, config, shape, Reservoir(2, shape, None), inputs=self._inputs)  # any data
+        self._before = before.to(self._device)
         self.shared = SharedKernels(config, shape, self._units, self._device)
         self._seen: list[Seen] = []  # what was forecast last, until something is learned
         self.generator = torch.Generator().manual_seed(config.seed)
