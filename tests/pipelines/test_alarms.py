@@ -29,7 +29,7 @@ from tests.pipelines.reports import figure
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, tensors_of
 
 OPTIONS: dict[str, Any] = {"model": "linear", "horizon": 2, "season": 24, "known": "k", "lags": 4, "warmup": 150}
-OPTIONS |= {"batch": 64}
+OPTIONS |= {"batch": 128}
 RATE = {"alarm_rate": 0.02}
 
 
