@@ -8,12 +8,11 @@ import random
 import secrets
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 from tests.forks import Fork
@@ -21,8 +20,8 @@ from tests.needs import absent, expected
 
 gc.set_threshold(50_000, 20, 50)  # as in a command: a search through all that torch and MLflow import takes a second
 
-SAMPLED = 4
-"""Of so many cases of a test that is `sampled` one is quick."""
+SAMPLED = 7  # no multiple of the lengths of usual parameters: the cases differ in all of them
+"""Of so many cases of a test that is `sampled` one is quick, the first always."""
 
 collect_ignore = ["users_script.py"]  # a script for the type checkers, without a test
 
@@ -56,12 +55,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = os.environ.get("HYPOTHESIS_SEED") or str(secrets.randbelow(2**32))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for doctests in the files that have one: in all it takes a second."""
+    found = yield
+    return [one for one in found if not isinstance(one, DoctestModule) or b">>> " in file_path.read_bytes()]
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m is asked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests that need what is not here; leave most cases of those that are sampled to the slow tests."""
     cases = Counter[str]()
     for item in items:
-        if item.get_closest_marker("sampled"):
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("slow"):
             name = item.nodeid.partition("[")[0]
             if cases[name] % SAMPLED:
                 item.add_marker("slow")
@@ -136,9 +142,12 @@ def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def same_everywhere() -> Iterator[None]:
     """One thread, for the matrices are small; and the global generators as fresh, whatever ran before."""
+    import numpy as np  # not above: the process that hands tests to the workers runs none
+    import torch
+
     random.seed(0)
     np.random.seed(0)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed looks for every kind of device, which takes long
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -69,6 +69,7 @@ def installed(site: Path, package: str, listed: bool = True) -> None:
         (about / "entry_points.txt").write_text(f"{points}[streamgp.models]\n{package}_lazy = {package}.lazy\n")
 
 
+@pytest.mark.slow
 def test_an_estimator_with_a_kernel_of_its_own_is_pickled(tmp_path: Path, site: Path) -> None:
     installed(site, "own4", listed=False)
     x = np.linspace(0, 6, 40)[:, None]

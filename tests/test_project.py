@@ -65,9 +65,9 @@ def test_the_data_is_rebuilt_byte_for_byte() -> None:
     assert done.stdout.count("same") == 3
 
 
-@pytest.mark.parametrize("mark", ["Not" + "ImplementedError", "TO" + "DO", "FIX" + "ME"])
-def test_nothing_is_left_unfinished(mark: str) -> None:
-    assert [relative(path) for path in SOURCES if re.search(rf"\b{mark}\b", path.read_text())] == []
+def test_nothing_is_left_unfinished() -> None:
+    marks = r"\b(Not" r"ImplementedError|TO" r"DO|FIX" r"ME)\b"
+    assert [relative(path) for path in SOURCES if re.search(marks, path.read_text())] == []
 
 
 def test_links_between_pages_lead_somewhere() -> None:

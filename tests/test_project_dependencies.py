@@ -33,7 +33,7 @@ def _plain(name: str) -> str:
 def _imported() -> dict[str, str]:
     """Top-level module -> a file that imports it, from every import statement, those inside functions too."""
     found: dict[str, str] = {}
-    for top in PACKAGES.values():
+    for top in dict.fromkeys(PACKAGES.values()):
         for path in sorted((ROOT / top).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

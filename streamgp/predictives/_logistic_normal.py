@@ -14,6 +14,7 @@ smooth on the scale s: 24 nodes are wrong by 1e-6 at s = 2, by 2e-3 at s = 5 and
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -26,6 +27,9 @@ from streamgp.predictives._shared import normal_pdf
 TERMS = 14
 NARROW = 1e-12
 """s is taken to be at least this: a smaller one changes nothing."""
+
+AT_ONCE = 2048
+"""Elements up to which all powers are computed in one tensor: of few, what takes time is the number of operations."""
 
 
 @cache
@@ -46,13 +50,21 @@ def weights(terms: int = TERMS) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _log_power(k: int, mean: Tensor, sd: Tensor) -> Tensor:
+def _log_power(k: int | Tensor, mean: Tensor, sd: Tensor) -> Tensor:
     """log T_k(mean), without cancellation: ½ e^(−m²/2v) erfcx(u/√2), u = k s − m/s, where u is positive."""
     z = mean / sd
     u = k * sd - z
     above = torch.log(0.5 * torch.special.erfcx(u.clamp(min=0.0) / math.sqrt(2.0))) - 0.5 * z.square()
     below = k * (0.5 * k * sd.square() - mean) + torch.special.log_ndtr(-u)
     return torch.where(u >= 0.0, above, below)
+
+
+def _log_powers(powers: range, mean: Tensor, sd: Tensor) -> Iterator[Tensor]:
+    """log T_k(mean) for each of these k, in the same bits however many elements there are."""
+    if mean.numel() > AT_ONCE:
+        return (_log_power(k, mean, sd) for k in powers)
+    k = torch.arange(powers.start, powers.stop, dtype=mean.dtype, device=mean.device)
+    return iter(_log_power(k.reshape(-1, *[1] * mean.ndim), mean, sd).unbind(0))
 
 
 def log_probabilities(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -65,8 +77,8 @@ def log_probabilities(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     """
     mean, variance = torch.broadcast_tensors(mean, variance)
     sd = variance.sqrt().clamp(min=NARROW)
-    above = torch.stack([_log_power(k, mean, sd) for k in range(TERMS + 1)])  # f > 0
-    below = torch.stack([_log_power(k, -mean, sd) for k in range(TERMS + 1)])
+    above = torch.stack([*_log_powers(range(TERMS + 1), mean, sd)])  # f > 0
+    below = torch.stack([*_log_powers(range(TERMS + 1), -mean, sd)])
     return _alternating(above[:-1], below[1:]), _alternating(below[:-1], above[1:])
 
 
@@ -82,9 +94,10 @@ def expected_slope(mean: Tensor, variance: Tensor) -> Tensor:
     mean, variance = torch.broadcast_tensors(mean, variance)
     sd = variance.sqrt().clamp(min=NARROW)
     total = torch.zeros_like(mean)
-    for k, weight in enumerate(weights()):
-        total = total + weight * (k + 1) * torch.exp(_log_power(k + 1, -mean, sd))
-        total = total - weight * k * torch.exp(_log_power(k, mean, sd))
+    below, above = _log_powers(range(1, TERMS + 1), -mean, sd), _log_powers(range(TERMS), mean, sd)
+    for k, (weight, under, over) in enumerate(zip(weights(), below, above, strict=True)):
+        total = total + weight * (k + 1) * torch.exp(under)
+        total = total - weight * k * torch.exp(over)
     return total.clamp(min=0.0, max=0.25)
 
 
@@ -114,9 +127,9 @@ class _ExpectedSoftplus(torch.autograd.Function):
         sd = variance.sqrt().clamp(min=NARROW)
         z = mean / sd
         total: Tensor = sd * normal_pdf(z) + 0.5 * mean * torch.special.erfc(-z / math.sqrt(2.0))
-        for k, weight in enumerate(weights()):
-            both = torch.exp(_log_power(k + 1, mean, sd)) + torch.exp(_log_power(k + 1, -mean, sd))
-            total = total + weight / (k + 1) * both
+        above, below = (_log_powers(range(1, TERMS + 1), part, sd) for part in (mean, -mean))
+        for k, (weight, over, under) in enumerate(zip(weights(), above, below, strict=True)):
+            total = total + weight / (k + 1) * (torch.exp(over) + torch.exp(under))
         return total
 
     @staticmethod

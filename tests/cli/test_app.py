@@ -134,6 +134,7 @@ def test_every_error_has_a_message_a_hint_and_a_code(
     assert document["message"] in told and document["hint"] in told
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", COMMANDS)
 def test_out_of_memory_names_options_that_the_command_has(command: str) -> None:
     hint = explain(MemoryError(), command).hint

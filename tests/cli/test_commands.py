@@ -98,6 +98,7 @@ def named(*words: str) -> list[str]:
     return first[1:]  # the first line is the table's head
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", registry.names("models"))
 def test_a_page_of_a_model_leaves_options_of_parts_to_the_pages_of_parts(model: str) -> None:
     few, every = named(model), named(model, "--all")

@@ -16,7 +16,7 @@ from tests.cli.conftest import run
 from tests.pipelines.ingesting import rows
 
 START = datetime(2020, 1, 1)
-TRAIN = ("train", "--online", "--tracking-uri", "none", "--model", "seasonal_naive", "--lags", 4)
+TRAIN = ("train", "--online", "--tracking-uri", "none", "--model", "seasonal_naive", "--lags", 4, "--batch", 48)
 
 
 def table(

@@ -21,6 +21,7 @@ def settings_of(command: str) -> list[str]:
     return [] if kind is None else [field.description or "" for field in kind.model_fields.values()]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_in_brackets_is_lost(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
@@ -49,6 +50,7 @@ def options_on(page: str) -> list[str]:
     return re.findall(r"^│ (--[a-z-]+)", page, re.MULTILINE)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", LONG)
 def test_the_short_page_has_about_ten_options_and_the_whole_one_all(command: str) -> None:
     short, whole = (CliRunner().invoke(app, [command, word]).output for word in ("--help", "--help-all"))

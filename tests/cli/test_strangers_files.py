@@ -56,7 +56,7 @@ def test_steps_that_are_far_apart(apart: int, tmp_path: Path) -> None:
     text = "Zeit [ms],x\n" + "".join(f"{at * apart},{math.sin(at)}\n" for at in range(400))
     hints = hinted(tmp_path, text, time="Zeit [ms]")
     assert names(hints, "100 steps --time-format elapsed-ms") == (apart == 100)
-    model = streamgp.Forecaster("x", time="Zeit [ms]", model="persistence", lags=4)
+    model = streamgp.Forecaster("x", time="Zeit [ms]", model="persistence", lags=4, batch=64)
     if apart == 1:
         model.fit(pl.read_csv(tmp_path / "a.csv"))
         return
@@ -73,8 +73,10 @@ def test_the_reading_of_a_counter_is_named(resets: int) -> None:
         frame = frame.with_columns(kwh=pl.when(pl.int_range(pl.len()) > 400).then(pl.col("kwh") - 300).otherwise("kwh"))
     said = "hardly ever" if resets else "never"
     with pytest.warns(StreamgpWarning, match=naming(f"kwh {said} falls")):
-        streamgp.Forecaster("kwh", season=None, model="persistence", lags=4).fit(frame)
-    streamgp.Forecaster("used", season=None, model="persistence", lags=4).fit(frame.select("ds", used=read.diff()))
+        streamgp.Forecaster("kwh", season=None, model="persistence", lags=4, batch=64).fit(frame)
+    streamgp.Forecaster("used", season=None, model="persistence", lags=4, batch=64).fit(
+        frame.select("ds", used=read.diff())
+    )
 
 
 def test_times_of_a_csv_have_a_fraction_where_one_has(tmp_path: Path) -> None:

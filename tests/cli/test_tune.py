@@ -48,6 +48,7 @@ def test_it_prints_what_it_found_and_the_next_line_runs(world: World, tmp_path: 
     assert len(client.get_metric_history(run_id, "loss")) > 1
 
 
+@pytest.mark.slow
 def test_a_gp_behind_a_net_starts_from_the_file(world: World, tmp_path: Path) -> None:
     output = tmp_path / "t.json"
     assert run(*words(world, output)).exit_code == 0

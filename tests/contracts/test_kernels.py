@@ -39,6 +39,7 @@ def test_laws(name: str) -> None:
     check_kernel(lambda dims: module.build(module.Config(), dims))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", OPTIONS, ids=json.dumps)
 def test_laws_with_options(options: dict[str, Any]) -> None:
     config = choice.read("kernels", options)

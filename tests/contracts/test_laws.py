@@ -27,7 +27,7 @@ NET: dict[str, Any] = {"encoder": {"hidden": 8}, "epochs": 2}
 GP = NET | {"rebuild": 128, "online": {"window": 128}, "solver": {"name": "kiss", "grid": 10}}
 TWINS = {"gp_gru", "gp_narx", "gp_rnn", "gru", "rnn"}
 """They share all but the net with `gp_lstm`."""
-HEAVY = TWINS | {"ensemble", "exact", "finite_rkhs", "gp_lstm", "lstm", "narx", "qsgp", "rvm", "svgp"}
+HEAVY = TWINS | {"ensemble", "exact", "finite_rkhs", "gp_lstm", "lstm", "narx", "qsgp", "rvm", "svgp", "wiski"}
 """`make test` has the laws of the other models: the naive ones, the regressions and `svdgp`."""
 SMALL = {
     **dict.fromkeys(("gru", "lstm", "narx", "rnn"), NET),

@@ -117,6 +117,7 @@ OTHERS = {
     "gp_narx",
     "gp_rnn",
     "gru",
+    "narx",
     "rnn",
     "ensemble",
     "exact",

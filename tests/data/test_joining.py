@@ -28,7 +28,7 @@ def merged(
     return found["v"].to_numpy()
 
 
-@examples(200)
+@examples(80)
 @given(TIMES, TIMES, st.none() | st.integers(1, 20), st.sampled_from(["last", "nearest"]))
 def test_equals_merge_asof(clock: list[int], times: list[int], reach: int | None, rule: str) -> None:
     instants = np.sort(np.unique(np.array(times, np.int64)))

@@ -57,6 +57,7 @@ def test_names_units_and_meaning_survive(tmp_path: Path) -> None:
     assert (table.rows, list(table.read())) == (0, [])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("after", [0, 1, 999, 1000, 3210, 4999, 5000])
 @pytest.mark.parametrize("batch_rows", [64, 700, 10_000])
 def test_reads_from_anywhere(table: Table, after: int, batch_rows: int) -> None:

@@ -97,6 +97,7 @@ def test_bounded_latents_are_the_tanh_of_the_others(name: str) -> None:
     torch.testing.assert_close(dropped, inner(z, Dropout(Generator().manual_seed(3))).tanh(), rtol=0, atol=0)
 
 
+@pytest.mark.sampled
 @TRAINED
 @pytest.mark.parametrize("layout", [BOTH, Layout(10, 2), Layout(48, 1), Layout(24, 3, 24, 2)], ids=str)
 def test_latents_begin_small_or_of_order_1(name: str, layout: Layout) -> None:

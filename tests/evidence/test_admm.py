@@ -125,6 +125,7 @@ def test_what_is_returned_is_told_and_repeats_itself(scheme: Any) -> None:
     assert found.loss < error(kernel, before, START.expand(3).exp(), x, y, parts(x, asked))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("folds", [1, 2])
 def test_what_admm_leaves_is_taken_by_the_reduced_gradient(folds: int) -> None:
     kernel, (x, y) = tied(SE, lengthscale=1.0), drawn(tied(SE), 160)

@@ -49,6 +49,7 @@ def dense(kernel: Tied, noise: Tensor, x: Tensor, y: Tensor) -> float:
     return total / y.numel()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("noise", ["own", "shared"])
 @pytest.mark.parametrize("options", ["squared_exponential", "sum", {"name": "product", "parts": ["matern", "linear"]}])
 def test_value_and_gradient(options: Any, noise: str) -> None:

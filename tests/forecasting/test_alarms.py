@@ -84,6 +84,7 @@ def test_stretches_are_no_more_frequent_than_nominal(name: str, rate: float) -> 
         assert (kind & bit > 0).mean() < 0.6 * rate  # nominal is half of the rate
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rate", [0.01, 0.001])
 @pytest.mark.parametrize("level", [0.0, 7.25, -1e6])
 def test_a_constant_raises_no_alarm(level: float, rate: float) -> None:

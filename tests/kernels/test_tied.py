@@ -79,6 +79,7 @@ def test_gradients_are_summed_over_a_group(options: dict[str, Any]) -> None:
     assert all(value.grad is None for value in kernel.whole.parameters())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", registry.names("kernels"))
 def test_laws_of_a_kernel(name: str) -> None:
     config = choice.read("kernels", name)

@@ -15,6 +15,7 @@ from streamgp.likelihoods.logistic import Config, build
 from tests.words import naming
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("sd", [0.01, 1.0, 6.0, 60.0])
 @pytest.mark.parametrize("mean", [-8.0, 0.0, 1.5])
 def test_expected_log_prob_is_the_integral(sd: float, mean: float) -> None:

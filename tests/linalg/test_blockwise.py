@@ -52,6 +52,7 @@ def test_products_are_those_of_the_dense_matrix(limit: int, block: int) -> None:
         torch.testing.assert_close(k.row(index), dense[index])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", KERNELS, ids=str)
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
 @pytest.mark.parametrize("block", [8 * M * 4, 2**20], ids=["blocks of 4 rows", "one block"])

@@ -145,7 +145,8 @@ class Oracle:
         return found
 
 
-@pytest.mark.parametrize("regimes", [1, 3])
+@pytest.mark.sampled
+@pytest.mark.parametrize("regimes", [3, 1])
 def test_it_is_the_oracle(regimes: int) -> None:
     means, y = toy(800, 0)
     y[7, 2], y[30:60] = torch.nan, torch.nan
@@ -223,7 +224,8 @@ def test_weights_follow_a_change_and_forget_a_glitch() -> None:
     assert mixer.weights[0, 1] > 0.85
 
 
-@pytest.mark.parametrize(("shift", "chunk", "horizon"), [(20.0, 1, 1), (20.0, 24, 24), (8.0, 24, 24)])
+@pytest.mark.sampled
+@pytest.mark.parametrize(("shift", "chunk", "horizon"), [(20.0, 24, 24), (20.0, 1, 1), (8.0, 24, 24)])
 def test_a_new_regime_is_followed_and_the_old_one_again_when_it_ends(shift: float, chunk: int, horizon: int) -> None:
     """An expert three times as bad as the best is right for a week, in which the others are far off."""
     generator, shape = torch.Generator().manual_seed(1), Shape(("y",), horizon, 1, ("y",), ())

@@ -142,6 +142,7 @@ def test_the_kernel_is_refreshed_every_tau_mini_batches(
     assert len(seen) == refreshes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_training_lowers_the_nlml(scheme: str) -> None:
     at = toy(n=80, columns=2, scheme=scheme, full_steps=4, encoder_rate=1e-3 if scheme == "submatrix" else 1e-2)
@@ -151,6 +152,7 @@ def test_training_lowers_the_nlml(scheme: str) -> None:
     assert at.nlml() < before - 0.1 and at.training.healthy and at.training.epochs == 10
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_restored_half_way_it_goes_on_bit_for_bit(scheme: str) -> None:
     def make() -> Toy:

@@ -151,6 +151,7 @@ def test_dropout_draws_are_networks_that_stay(name: str) -> None:
     assert not torch.allclose(many.mean, plain.mean)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["gp_narx", "gp_rnn", "lstm"])
 @pytest.mark.parametrize("first", [True, False], ids=["fitted", "before any data"])
 def test_regression_never_looks_at_the_targets_past(name: str, first: bool) -> None:
@@ -291,6 +292,7 @@ def test_latents_stay_on_the_grid() -> None:
     assert gp_of(model).encoder(model.inputs(far)).abs().max() <= 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scheme", ["majoriser", "algorithm2"])
 def test_several_outputs_are_learned_over_one_encoder(scheme: str) -> None:
     """Two columns of their own units and noises, the second lagging the first, better than their present values."""

@@ -110,6 +110,7 @@ def irrelevant(rows: int, seed: int) -> tuple[Inputs, Tensor]:
     return Inputs(u.new_zeros(rows, 0, 1), u[:, None, :]), y[:, None]
 
 
+@pytest.mark.slow
 def test_which_inputs_matter_is_worth_more_than_the_rows_at_hand() -> None:
     """120 rows, two of eight inputs matter, and the file says which: at most 0.75 of the error without it."""
     shape = Shape(targets=("y",), horizon=1, lags=0, past=("y",), future=tuple("abcdefgh"))

@@ -21,6 +21,7 @@ def net(model: StreamModel) -> NetPosterior:
     return model.posterior
 
 
+@pytest.mark.sampled
 @EVERY
 def test_the_variance_is_the_validation_rows_squared_error(name: str) -> None:
     x, y = windows(PAIR, series(220))
@@ -67,6 +68,7 @@ def test_a_glitch_counts_as_five_standard_deviations() -> None:
     torch.testing.assert_close(model.predict(x.rows(slice(0, 1))).variance, before * (kept + (1 - kept) * OUTLIER))
 
 
+@pytest.mark.sampled
 @EVERY
 def test_between_trainings_only_the_variance_learns(name: str) -> None:
     x, y = windows(SYSTEM, series(420))

@@ -400,14 +400,15 @@ def test_a_jump_is_noticed_and_learned_sooner() -> None:
     assert errors[2.0] < 0.9 * errors[1e9]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("solver", [{"name": "kiss", "grid": 16}, "exact"], ids=str)
 @pytest.mark.parametrize("refresh", [pytest.param(0, marks=pytest.mark.slow), 200])
 def test_memory_is_flat(solver: Any, refresh: int) -> None:
-    x, y = windows(SYSTEM, series(600))
+    x, y = windows(SYSTEM, series(460))
     model = build("gp_narx", solver=solver, rebuild=refresh, online={"window": 48, "stale": 1e9})
     fitted(model, *chunk(x, y, 0, 96), epochs=1)
     sizes = []
-    for start in range(96, 580, 16):
+    for start in range(96, 440, 16):
         model.update(*chunk(x, y, start, start + 16))
         sizes.append(sum(tensor.numel() for tensor in model.state()[0].values()))
     assert max(sizes[15:]) <= max(sizes[:15])

@@ -67,6 +67,7 @@ def test_its_parts_add_up_to_the_mean(panel: bool, mixed: bool) -> None:
     assert "outvoted" in assert_adds_up(model, later)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_memory_that_is_outvoted_has_no_part(mixed: bool) -> None:
     """One with coefficients of 1e10 and some weight left: its terms would hide all others."""

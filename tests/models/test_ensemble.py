@@ -36,6 +36,7 @@ def trained(model: Ensemble, shape: Shape, rows: int = 960) -> tuple[list[Step],
     return steps, total
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", SHAPES[:2], ids=["one step", "two targets"])
 def test_the_mix_is_as_good_as_its_best_expert(shape: Shape) -> None:
     model = build(Config(experts="linear,svdgp,persistence,seasonal_naive", svdgp=SMALL), shape)  # type: ignore[arg-type]

@@ -147,8 +147,8 @@ def test_it_pays_where_weather_acts_on_what_is_there_and_costs_nothing_elsewhere
 
 
 def test_flags_alone_change_nothing() -> None:
-    y, _ = clouds(500, 0.7)
-    x, truth, _, made = windows(y=y, k=(np.arange(500) % 72 < 24) * 1.0)
+    y, _ = clouds(300, 0.7)
+    x, truth, _, made = windows(y=y, k=(np.arange(300) % 72 < 24) * 1.0)
     models = [mixed(made, on) for on in (True, False)]
     assert models[0].interactions is not None and models[1].interactions is None
     for start in range(0, len(truth), DAY):
@@ -162,7 +162,7 @@ def test_flags_alone_change_nothing() -> None:
 
 
 def test_parts_add_up_and_a_state_of_another_input_is_refused() -> None:
-    y, k = clouds(700, 0.8)
+    y, k = clouds(450, 0.8)
     x, truth, _, made = windows(y=y, k=k)
     model = mixed(made, True)
     error(model, x, truth, 0)

@@ -36,8 +36,8 @@ CASES: dict[str, tuple[Shape, dict[str, Any]]] = {
     "level": (PLAIN, {"target": "level"}),
     "season": (SEASON, {"memory": 300.0}),
     "table": (TABLE, {}),
-    "direct": (SEASONS, {}),
     "direct-forgets": (SEASONS, {"memory": 150.0}),
+    "direct": (SEASONS, {}),
     "direct-unlimited": (SEASONS, {"ridge": 3.0, "limit": None}),
     "direct-far": (FAR, {}),
 }

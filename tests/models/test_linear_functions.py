@@ -31,6 +31,7 @@ def fitted(rows: int, seed: int = 0, targets: tuple[str, ...] = ("y",), **option
     return model, x.rows(slice(rows, None))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("predictive", ["gaussian", "student_t"])
 @pytest.mark.parametrize("targets", [("y",), ("y", "z")])
 @pytest.mark.parametrize("rows", [0, 6, 40])

@@ -84,6 +84,7 @@ def test_one_glitch_is_forgotten_once_it_has_left_the_windows(name: str, horizon
         assert np.abs(told.error[after]).mean() == pytest.approx(np.abs(clean.error[after]).mean(), rel=0.05)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MODELS)
 def test_without_a_limit_the_bands_are_wide_for_a_thousand_rows(name: str) -> None:
     """What the limit is for."""
@@ -94,6 +95,7 @@ def test_without_a_limit_the_bands_are_wide_for_a_thousand_rows(name: str) -> No
     assert np.median(told.deviation[AT + 50 : AT + 600]) > 10 * np.median(told.deviation[WARM : AT - 20])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [20.0, 200.0])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_lasting_shift_is_learned(name: str, size: float) -> None:
@@ -121,6 +123,7 @@ def test_a_shift_is_learned_as_fast_as_without_a_limit(name: str) -> None:
     assert np.abs(limited.error[part]).mean() < 1.15 * np.abs(free.error[part]).mean()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_saved_in_the_middle_of_a_shift_goes_on_as_it_would(name: str) -> None:
     values = series(1200)
@@ -138,6 +141,7 @@ def test_a_model_saved_in_the_middle_of_a_shift_goes_on_as_it_would(name: str) -
     assert torch.equal(model.predict(x).parameters(), other.predict(x).parameters())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MODELS)
 def test_a_target_that_stood_still_and_moves_is_learned(name: str) -> None:
     """Every window after the move is far out, and none is a glitch."""

@@ -61,6 +61,7 @@ def many() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Any]:
     return phi, y, at, batch(phi, y, 0.1, at)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cut", [1000, "ragged"])
 def test_after_100000_rows_it_is_the_batch_posterior(form: Form, cut: Any, many: Any) -> None:

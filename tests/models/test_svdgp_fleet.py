@@ -255,6 +255,7 @@ def test_a_value_is_a_glitch_once_its_series_is_settled(rows: int, near: bool) -
     assert bool((fleet.predict(x, series)[0, :, :2].abs() < 1e6).all()) is near
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("linear", [False, True])
 def test_it_goes_on_from_its_state_bit_for_bit(linear: bool) -> None:
     def advance(fleet: SharedFleet, turn: int) -> Tensor:
@@ -293,6 +294,7 @@ def test_features_of_many_rows_are_those_of_the_kernel(linear: bool) -> None:
     torch.testing.assert_close(gap, kernel.unexplained(expected), rtol=0.0, atol=1e-10)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("horizon", [1, 3])
 def test_windows_that_were_forecast_just_before_are_learned_as_others_are(
     monkeypatch: pytest.MonkeyPatch, horizon: int

@@ -37,10 +37,10 @@ def test_a_sorted_stream_is_learned_as_well_as_a_shuffled_one() -> None:
 
 
 def test_rebuilds_come_early_and_then_at_their_interval() -> None:
-    model = built(**SMALL, rebuild=300, reservoir=200)
-    done = [step.done for step in run(model, *surface(1500))]
+    model = built(**SMALL, rebuild=150, reservoir=100)
+    done = [step.done for step in run(model, *surface(700))]
     at = [50 * (number + 1) for number, what in enumerate(done) if what.startswith("rebuild")]
-    assert at[0] == 50 and at[1] <= 150 and max(b - a for a, b in pairwise(at)) == 300
+    assert at[0] == 50 and at[1] <= 150 and max(b - a for a, b in pairwise(at)) == 150
 
 
 def test_between_rebuilds_a_stream_is_learned_exactly() -> None:
@@ -170,7 +170,7 @@ def test_an_encoder_learns_with_the_kernel(monkeypatch: pytest.MonkeyPatch) -> N
     options = {**SMALL, "encoder": {"hidden": 16, "width": 2}, "training": {"batch": 100}}
     model = built(**options)
     before = {name: value.detach().clone() for name, value in posterior_of(model).prior.encoder.named_parameters()}
-    steps = list(model.fit(x, y, 20))
+    steps = list(model.fit(x, y, 12))
     moved = dict(posterior_of(model).prior.encoder.named_parameters())
     assert all(not torch.equal(before[name], moved[name]) for name in before)
     assert steps[-1].loss < steps[0].loss - 0.3 and error(model, held, truth) < 1.5

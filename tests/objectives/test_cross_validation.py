@@ -73,6 +73,7 @@ def test_the_dense_form_is_that_of_numpy() -> None:
     assert dense(kernel, NOISE, X, Y, TWO).item() == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", KERNELS, ids=str)
 @pytest.mark.parametrize(("memory", "rank"), [(2**20, 20), (5000, 0)], ids=["kept", "computed anew, no preconditioner"])
 def test_the_reduced_gradient_is_that_through_a_dense_solve(options: Any, memory: int, rank: int) -> None:

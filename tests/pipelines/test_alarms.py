@@ -29,7 +29,7 @@ from tests.pipelines.reports import figure
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, tensors_of
 
 OPTIONS: dict[str, Any] = {"model": "linear", "horizon": 2, "season": 24, "known": "k", "lags": 4, "warmup": 150}
-OPTIONS |= {"batch": 64}
+OPTIONS |= {"batch": 128}
 RATE = {"alarm_rate": 0.02}
 
 
@@ -138,7 +138,7 @@ def test_a_data_frame_raises_what_a_table_does(tmp_path: Path) -> None:
     expected = pl.read_parquet(tmp_path / "alarms.parquet")
     assert forecaster.alarms["alarm"].to_list() == expected["linear-alarm"].to_list()
     assert forecaster.alarms["p"].to_list() == expected["linear-p"].to_list()
-    plain = streamgp.Forecaster("y", every="1h", model="linear").learn(data)
+    plain = streamgp.Forecaster("y", every="1h", model="persistence", lags=4, batch=128).learn(data.head(200))
     with pytest.raises(StateError):
         _ = plain.alarms
     forecaster.save(tmp_path / "saved")

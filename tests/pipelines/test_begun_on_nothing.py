@@ -28,7 +28,8 @@ from tests.pipelines.killed import Crash, code_of, start, train_apart
 from tests.pipelines.worlds import HOUR_NS, append, assert_same_state, config_of, frame_of, make_table, run, scores_of
 from tests.words import names
 
-CLOCK: dict[str, Any] = {"season": "clock", "lags": None, "batch": None}
+CLOCK: dict[str, Any] = {"season": "clock", "lags": None, "batch": 64}
+OWN_BATCH = CLOCK | {"batch": None}
 DAY, WEEK = (24,), (24, 168)
 FEW = 480
 """Fewer rows than three weeks have: however late a run looks, it takes the day."""
@@ -74,8 +75,8 @@ def test_a_table_followed_from_nothing_gives_the_model_of_the_whole_table(
     data = frame_of(FEW)
     table = make_table(tmp_path / "t", data[:first], every_ns=every)
     with filled(table, data, first):
-        followed = run(table, tmp_path / "c", follow=True, max_rows=FEW - 10, **CLOCK)
-    whole = run(table, tmp_path / "d", max_rows=FEW - 10, **CLOCK | {"season": DAY})
+        followed = run(table, tmp_path / "c", follow=True, max_rows=FEW - 10, **OWN_BATCH)
+    whole = run(table, tmp_path / "d", max_rows=FEW - 10, **OWN_BATCH | {"season": DAY})
     assert followed["seasons"] == [*DAY] and whole["warnings"] == []
     (told,) = followed.pop("warnings")
     assert names(told, "24 --season none 24,168")
@@ -83,9 +84,10 @@ def test_a_table_followed_from_nothing_gives_the_model_of_the_whole_table(
     assert_same_state(tmp_path / "c", tmp_path / "d")
 
 
+@pytest.mark.slow
 def test_a_panel_followed_from_nothing_has_the_micro_batch_of_its_series(tmp_path: Path) -> None:
-    data = frame_of(FEW, ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"))
-    table, options = make_table(tmp_path / "t", data[:0]), CLOCK | {"warmup": 3000, "max_rows": 5600}
+    data = frame_of(300, ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"))
+    table, options = make_table(tmp_path / "t", data[:0]), OWN_BATCH | {"warmup": 1700, "max_rows": 3500}
     with filled(table, data, 140):
         run(table, tmp_path / "c", follow=True, **options)
     run(table, tmp_path / "d", **options | {"season": DAY})
@@ -108,14 +110,14 @@ WAITING = "streamgp_pipelines.training.train", "is_undecided"
 def test_a_kill_changes_nothing(tmp_path: Path, first: int, crash: Crash) -> None:
     data, later = frame_of(FEW), crash.count == 9
     table = make_table(tmp_path / "t", data[:first], every_ns=None)
-    home, options = tmp_path / "c", CLOCK | {"follow": True, "max_rows": FEW - 10, "checkpoint_every": 48}
+    home, options = tmp_path / "c", OWN_BATCH | {"follow": True, "max_rows": FEW - 10, "checkpoint_every": 48}
     killed = start(train_apart, table.path, str(home), options, crash, None)
     with filled(table, data, first) if later else nullcontext():
         assert code_of(killed) == -9
     assert checkpoint.exists(home) == later
     with nullcontext() if later else filled(table, data, first):
         run(table, home, **options)
-    run(table, tmp_path / "d", **CLOCK | {"season": DAY}, max_rows=FEW - 10)
+    run(table, tmp_path / "d", **OWN_BATCH | {"season": DAY}, max_rows=FEW - 10)
     assert seasons(home) == DAY
     assert_same_state(home, tmp_path / "d")
 
@@ -165,7 +167,7 @@ def test_rows_at_no_interval_have_no_season_and_it_is_said(tmp_path: Path) -> No
 def test_a_run_on_an_empty_table_fixes_no_season(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(9)[:0])
     assert not told_of(run(table, tmp_path / "c", **CLOCK))
-    append(table, frame_of(700))
+    append(table, frame_of(520))
     found = run(table, tmp_path / "c", **CLOCK)
     run(table, tmp_path / "d", **CLOCK)
     assert found["seasons"] == [*WEEK] and not told_of(found)
@@ -186,7 +188,7 @@ def test_a_service_keeps_the_checkpoint_of_an_empty_table_and_says_so(
 
 
 def test_a_short_table_has_no_season_and_it_is_said_then_and_later(tmp_path: Path) -> None:
-    data = frame_of(700)
+    data = frame_of(520)
     table = make_table(tmp_path / "t", data[:60])
     options = CLOCK | {"warmup": 30}
     (first,) = told_of(run(table, tmp_path / "c", **options))

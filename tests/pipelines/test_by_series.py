@@ -13,10 +13,10 @@ from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run
 @pytest.mark.sampled
 @pytest.mark.parametrize("fleet", [False, True])
 def test_errors_of_each_series_are_those_of_its_forecasts(tmp_path: Path, fleet: bool) -> None:
-    data = frame_of(500, ("a", "b"))
+    data = frame_of(300, ("a", "b"))
     data = data.with_columns(y=pl.when(pl.col("unique_id") == "b").then(pl.col("y") * 100).otherwise("y"))
     table = make_table(tmp_path / "t", data)
-    found = run(table, tmp_path / "c", predictions=tmp_path / "p.parquet", fleet=fleet, batch=None, warmup=None)
+    found = run(table, tmp_path / "c", predictions=tmp_path / "p.parquet", fleet=fleet, batch=96, warmup=None)
     scored = pl.read_parquet(tmp_path / "p.parquet").with_columns(error=(pl.col("y") - pl.col("linear")).abs())
     assert list(found["by_series"]) == ["a", "b"]
     for name, one in found["by_series"].items():
@@ -36,8 +36,8 @@ def test_one_series_has_none_and_a_longer_horizon_no_naive_error(tmp_path: Path)
 
 
 def test_they_go_on_with_the_run(tmp_path: Path) -> None:
-    table = make_table(tmp_path / "t", frame_of(400, ("a", "b")))
+    table = make_table(tmp_path / "t", frame_of(250, ("a", "b")))
     whole = run(table, tmp_path / "c")
-    run(table, tmp_path / "d", max_rows=600)
+    run(table, tmp_path / "d", max_rows=400)
     assert run(table, tmp_path / "d")["by_series"] == whole["by_series"]
     assert_same_state(tmp_path / "c", tmp_path / "d")

@@ -119,7 +119,7 @@ def test_a_frame_is_compared_as_its_table(tmp_path: Path) -> None:
 def test_another_frame_begins_another_comparison_and_the_old_one_is_kept(tmp_path: Path) -> None:
     frame, home = frame_of(300, zone=None), tmp_path / "comparison"
     told: dict[str, Any] = {"models": "persistence seasonal_naive", "time": "t", "every": "1h", "season": 24}
-    told |= {"horizon": 2, "warmup": 50, "lags": 2, "directory": home}
+    told |= {"horizon": 2, "warmup": 50, "lags": 2, "batch": 64, "directory": home}
     with pytest.raises(UsageError):
         compare(frame, models="nothing", **{name: value for name, value in told.items() if name != "models"})
     first = compare(frame[:200], **told)

@@ -90,7 +90,7 @@ def test_killed_at_random_moments(online: World, tmp_path: Path) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("options", [GP, NET], ids=["gp_lstm", "lstm"])
 def test_the_same_rows_in_other_commits(tmp_path: Path, options: dict[str, Any]) -> None:
-    data = frame_of(500)
+    data = frame_of(400)
     tables = [make_table(tmp_path / f"t{i}", data, cuts=cuts) for i, cuts in enumerate(((), (3, 64, 201, 202, 333)))]
     found = [run(table, tmp_path / f"c{i}", **options) for i, table in enumerate(tables)]
     assert scores_of(found[0]) == scores_of(found[1])
@@ -126,7 +126,7 @@ def told(table: Any, home: Path, **options: Any) -> list[tuple[str, int, int | N
 
 def test_the_model_says_how_many_epochs_it_wants(tmp_path: Path) -> None:
     """In a warm-up and in batch training, where --epochs is the last word."""
-    table = make_table(tmp_path / "t", frame_of(400))
+    table = make_table(tmp_path / "t", frame_of(300))
     heard = told(table, tmp_path / "a", **GP)
     assert [step for step in heard if step[0] == "warm-up"] == [("warm-up", 1, 2), ("warm-up", 2, 2)]
     assert ("train", 2, 2) in told(table, tmp_path / "b", **BATCH, **GP)

@@ -94,6 +94,7 @@ def test_covariances_of_all_rows_have_the_variances_on_their_diagonal(one: Any) 
         fitted.predict(x, return_std=True, return_cov=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "one",
     [

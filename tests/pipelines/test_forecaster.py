@@ -26,7 +26,7 @@ from streamgp_pipelines.reporting.fans import forecast_page
 from streamgp_pipelines.reporting.page import Fan
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, scores_of, tensors_of
 
-HOURLY: dict[str, Any] = {"horizon": 3, "season": 24, "known": "k", "lags": 4, "warmup": 150, "batch": 64}
+HOURLY: dict[str, Any] = {"horizon": 3, "season": 24, "known": "k", "lags": 4, "warmup": 150, "batch": 128}
 
 
 def forecaster(**options: Any) -> streamgp.Forecaster:
@@ -393,11 +393,11 @@ def test_whole_days_of_a_workbook_are_said() -> None:
 @pytest.mark.parametrize("model", ["auto", "svdgp"])
 def test_forecasts_after_each_row_are_those_after_all_at_once(model: str, horizon: int, known: Any) -> None:
     """What is recalled of the rows before changes nothing: missing values, and a micro-batch that fills, among them."""
-    data = frame_of(470).with_columns(pl.when(pl.col("t").dt.day() == 17).then(None).otherwise(pl.col("y")).alias("y"))
+    data = frame_of(310).with_columns(pl.when(pl.col("t").dt.day() == 24).then(None).otherwise(pl.col("y")).alias("y"))
     data = data if known else data.drop("k")
-    options: dict[str, Any] = {"season": 24, "lags": 4, "warmup": 150, "batch": 32, "every": "1h", "known": known}
-    one = streamgp.Forecaster("y", horizon, model=model, **options).learn(data[:405])
-    for row in range(405, 422):
+    options: dict[str, Any] = {"season": 24, "lags": 4, "warmup": 100, "batch": 32, "every": "1h", "known": known}
+    one = streamgp.Forecaster("y", horizon, model=model, **options).learn(data[:245])
+    for row in range(245, 260):
         future = data[row + 1 : row + 1 + horizon].drop("y") if known else None
         one.learn(data[row : row + 1])
         found = one.forecast(future=future)

@@ -21,7 +21,7 @@ from streamgp.errors import DataError, StateError, UsageError
 from tests.pipelines.worlds import frame_of
 from tests.words import names
 
-SMALL: dict[str, Any] = {"horizon": 3, "season": 24, "lags": 4, "warmup": 150, "batch": 64}
+SMALL: dict[str, Any] = {"horizon": 3, "season": 24, "lags": 4, "warmup": 150, "batch": 128}
 KEYS = ["unique_id", "ds", "cutoff", "step"]
 
 
@@ -66,6 +66,7 @@ def test_a_frame_of_which_nothing_is_learned_is_told() -> None:
     assert fitted.learn(data[250:320]).rows == 320 and sum("no row" in one for one in fitted.warnings) == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("times", [True, False])
 def test_the_rows_of_a_panel_may_stand_series_by_series(times: bool) -> None:
     """As Nixtla has them; `learn` takes the order of the frame."""

@@ -54,13 +54,13 @@ def test_nights_have_no_negative_forecast_and_it_is_said_once(seed: int) -> None
 
 
 def test_every_scored_forecast_of_a_run_is_at_the_bound_or_above_and_a_restart_knows_it(tmp_path: Any) -> None:
-    data = frame(sun(2)[:600]).with_columns(pl.col("t").dt.replace_time_zone("UTC"))
+    data = frame(sun(2)[:400]).with_columns(pl.col("t").dt.replace_time_zone("UTC"))
     table = make_table(tmp_path / "t", data)
     options = {"horizon": DAY, "lags": DAY, "season": DAY, "batch": DAY, "warmup": 96}
     run(table, tmp_path / "c", predictions=tmp_path / "p.parquet", **options)
     found = pl.read_parquet(tmp_path / "p.parquet")
     assert found.select("linear", "linear-lo-80", "linear-lo-95").min().min_horizontal().item() >= 0
-    run(table, tmp_path / "d", max_rows=350, **options)
+    run(table, tmp_path / "d", max_rows=250, **options)
     run(table, tmp_path / "d", **options)
     assert_same_state(tmp_path / "c", tmp_path / "d")
 

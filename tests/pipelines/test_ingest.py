@@ -126,6 +126,7 @@ def test_a_last_line_without_newline_waits_however_often_it_is_looked_at(tmp_pat
     assert rows(tmp_path / "t")["y"].to_list() == [1, 12345]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["a.csv.gz", "a.csv.zst", "a.jsonl", "a.jsonl.gz", "utf16.csv"])
 def test_it_waits_in_every_format(name: str, tmp_path: Path) -> None:
     lines = ['{"ds":"2024-01-01","y":1}', '{"ds":"2024-01-02","y":2}'] if "jsonl" in name else ["ds,y", "2024-01-01,1"]
@@ -385,6 +386,7 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert summary["sources"][0]["reads"]["columns"] == {"ds": "timestamp[us]", "y": "double", "note": "string"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("policy", ["first", "last"])
 def test_a_dry_run_counts_what_the_run_would_take_and_put_aside(policy: str, tmp_path: Path) -> None:
     bad = "ds,y\n" + "".join(f"2024-01-{1 + i % 25:02},{i // 50}\n" for i in range(100)) + "soon,1\n2024-02-01,x\n,4\n"

@@ -78,6 +78,7 @@ def test_a_file_that_lacks_a_column_is_refused_with_both_names(tmp_path: Path) -
         take(tmp_path / "t", write(tmp_path / "feb.csv", "ds,Load\n2024-02-01,1\n"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
 def test_a_column_that_a_file_lacks_is_empty_in_its_rows_and_told(tmp_path: Path, suffix: str) -> None:
     take(tmp_path / "t", write(tmp_path / "jan.csv", "ds,y,temp,note\n2024-01-01,1,5.5,a\n2024-01-02,2,6.5,b\n"))
@@ -124,6 +125,7 @@ def test_a_header_with_another_unit_is_its_column_where_another_is_missing(tmp_p
     assert rows(tmp_path / "t").row(1)[2:] == (3.0, None)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
 def test_columns_of_a_file_are_chosen_by_signals(tmp_path: Path, suffix: str) -> None:
     source = tmp_path / f"a.{suffix}"

@@ -335,7 +335,7 @@ def test_columns_that_are_asked_for_stay_columns(tmp_path: Path) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["polars", "pandas", "pandas with an index"])
 def test_a_frame_is_told_how_to_make_rows(kind: str, tmp_path: Path) -> None:
-    wide: Any = pl.read_csv(text(NUMBERED[0], counted(date(2024, 1, 1), 24, days=20)).encode())
+    wide: Any = pl.read_csv(text(NUMBERED[0], counted(date(2024, 1, 1), 24, days=10)).encode())
     df = wide if kind == "polars" else wide.to_pandas()
     df = df.set_index("Date") if "index" in kind else df
     for ask in (lambda: Forecaster(target="value").fit(df), lambda: compare(df, "y", directory=tmp_path / "c")):
@@ -344,8 +344,8 @@ def test_a_frame_is_told_how_to_make_rows(kind: str, tmp_path: Path) -> None:
     hint = str(refused.value.hint)
     made, _, rest = hint.removeprefix("make rows of them: df = ").partition("; then ")
     found = eval(rest, {"df": eval(made, {"df": df}), "Forecaster": Forecaster})
-    assert found.rows == 20 * 24 and found.forecast()["ds"][0] == datetime(2024, 1, 21)
-    assert Forecaster("H7", model="linear").fit(df).rows == 20  # columns stay those of the frame
+    assert found.rows == 10 * 24 and found.forecast()["ds"][0] == datetime(2024, 1, 11)
+    assert Forecaster("H7", model="linear").fit(df).rows == 10  # columns stay those of the frame
 
 
 def test_other_frames_are_not_told_so(tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def test_dates_as_floats_of_a_column_with_holes(tmp_path: Path) -> None:
         assert [day.day for day in rows(tmp_path / name)["date"]] == [31, 1, 2]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("first", [10_000_000, 20_240_000, 20_241_301, 18_000_101, 201_313_010_000])
 def test_counters_are_no_dates(first: int, tmp_path: Path) -> None:
     frame = pl.DataFrame({"date": range(first, first + 50), "y": range(50)})
@@ -140,10 +141,11 @@ def test_a_few_numbers_among_dates_are_put_aside_and_many_refused(tmp_path: Path
 def test_a_forecaster_reads_dates_without_separators_and_says_so() -> None:
     days = [START + timedelta(days=at) for at in range(120)]
     frame = pl.DataFrame({"date": [int(f"{day:%Y%m%d}") for day in days], "y": [at % 7.0 for at in range(120)]})
-    learned = Forecaster("y", horizon=2, lags=7, time="date", model="linear").learn(frame[:100]).learn(frame[100:])
+    learned = Forecaster("y", horizon=2, lags=7, time="date", model="linear", batch=50)
+    learned.learn(frame[:100]).learn(frame[100:])
     assert learned.forecast()["ds"].to_list() == [days[-1] + timedelta(days=ahead) for ahead in (1, 2)]
     assert any(names(note, "'date' %Y%m%d step") for note in learned.warnings)
-    known = Forecaster("y", lags=7, known="k", time="date", every="1d", model="linear")
+    known = Forecaster("y", lags=7, known="k", time="date", every="1d", model="linear", batch=50)
     known.learn(frame.with_columns(k=pl.lit(1.0)))
     future = pl.DataFrame({"date": [int(f"{days[-1] + timedelta(days=1):%Y%m%d}")], "k": [1.0]})
     assert known.forecast(future=future).height == 1
@@ -318,6 +320,7 @@ def test_a_number_that_is_far_away_is_put_aside(far: int, suffix: str, tmp_path:
 # Epochs with fractions
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @pytest.mark.parametrize("scale", [1, 1000])
 def test_an_epoch_with_fractions_is_found(scale: int, suffix: str, tmp_path: Path) -> None:
@@ -370,6 +373,7 @@ TORN = b'{"time":"2024-01-01T0\xff:00:00","y":1}\n'
 WHOLE = [b'{"time":"2024-01-01T%02d:00:00","y":1}\n' % hour for hour in range(6)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("at", [0, 3])
 @pytest.mark.parametrize("bad", [TORN, b"garbage\n", b'{"time":\n', b"[1]\n", b"\xfe{}\n"])
 def test_a_bad_line_of_json_is_put_aside_wherever_it_is(bad: bytes, at: int, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def micros_of(table: Path) -> list[int]:
     return rows(table)["time"].to_physical().to_list()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", WAYS)
 def test_a_time_is_the_nearest_microsecond_in_every_file(way: str, tmp_path: Path) -> None:
     written, suffix, options = WAYS[way]

@@ -31,6 +31,7 @@ TITLED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TITLED)
 def test_the_row_of_the_header_is_named(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", TITLED[name])
@@ -80,6 +81,7 @@ def test_a_header_in_the_first_filled_row_of_a_sheet_that_begins_with_empty_ones
     assert quarantine(tmp_path / "t")["line"].to_list() == [5]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_titles_do_not_move_the_lines(encoding: str, end: str, tmp_path: Path) -> None:

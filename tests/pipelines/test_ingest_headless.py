@@ -21,6 +21,7 @@ BARE = "2024-01-01T00:00;1,5;a\n2024-01-01T01:00;2,5;b\n2024-01-01T02:00;x;c\n"
 ENCODED = {"plain": BARE.encode(), "mark": BARE.encode("utf-8-sig"), "utf-16": BARE.encode("utf-16")}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ENCODED)
 @pytest.mark.parametrize("options", [{"columns": "ds,y,kind"}, {"no_header": True}])
 def test_the_first_line_is_a_row(name: str, options: dict[str, Any], tmp_path: Path) -> None:
@@ -78,6 +79,7 @@ SHARES: dict[str, tuple[str, bool]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dry", [False, True])
 @pytest.mark.parametrize("name", SHARES)
 def test_more_than_half_in_the_quarantine_is_an_error(name: str, dry: bool, tmp_path: Path) -> None:

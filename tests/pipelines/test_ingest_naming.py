@@ -16,6 +16,7 @@ METERS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("blocks", [False, True])
 @pytest.mark.parametrize("name", METERS)
 def test_the_column_of_the_series_is_named_first(name: str, blocks: bool, tmp_path: Path) -> None:

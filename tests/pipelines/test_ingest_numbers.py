@@ -164,6 +164,7 @@ GIVEN: dict[str, tuple[dict[str, str], list[float]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("sign", [",", "."])
 @pytest.mark.parametrize("name", GIVEN)
 def test_an_option_decides(name: str, sign: str, tmp_path: Path) -> None:
@@ -190,6 +191,7 @@ def parquet(path: Path, kind: pa.DataType, *values: Any, day: int = 1) -> Path:
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32()])
 @pytest.mark.parametrize("form", ["parquet", "csv", "jsonl", "message"])
 def test_a_narrow_column_takes_later_numbers_as_they_are(kind: pa.DataType, form: str, tmp_path: Path) -> None:

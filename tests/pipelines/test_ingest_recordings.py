@@ -36,6 +36,7 @@ def write(path: Path, count: int = 3000) -> Path:
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "suffix", [pytest.param(one, marks=pytest.mark.slow) if one == "mf4" else one for one in WRITERS]
 )

@@ -58,6 +58,7 @@ def test_options_that_read_the_same_rows_are_no_others(tmp_path: Path) -> None:
         take(tmp_path / "t", path, null=["oops"])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("duplicates", ["first", "last", "mean", "quarantine"])
 def test_rows_that_were_not_taken_and_versions_are_the_same_too(duplicates: str, tmp_path: Path) -> None:
     text = "ds,y\n2024-01-01,1\n2024-01-02,2\n2024-01-01,3\n2024-01-01,1\n,4\n2024-01-03,x\n2024-01-04,5\n"

@@ -97,6 +97,7 @@ def test_the_first_message_names_the_format_of_a_time(tmp_path: Path) -> None:
     assert rows(tmp_path / "t")["Zeitstempel"].to_list() == [datetime(2024, 12, 31, 23, 45), datetime(2025, 1, 1)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("file", ["comma.csv", "point.csv", "a.jsonl", "a.parquet", "a.xlsx"])
 def test_days_of_a_workbook_in_every_file(file: str, tmp_path: Path) -> None:
     serials = [round((time - datetime(1899, 12, 30)) / timedelta(days=1), 6) for time in TIMES]
@@ -249,6 +250,7 @@ def test_the_first_message_names_what_to_do(name: str, text: str, hint: str, tmp
     assert hint in refused.value.hint
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("time", "form"), [("when", "%d/%m/%Y %H:%M"), ("Date,Time", "%d/%m/%Y %H:%M")])
 def test_a_later_source_is_read_in_the_format_of_the_first(time: str, form: str, tmp_path: Path) -> None:
     """And says so; a source in another format is refused with that one's hint, one in ISO 8601 is read as that."""

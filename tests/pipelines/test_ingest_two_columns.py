@@ -119,6 +119,7 @@ def test_a_name_with_a_comma_is_a_name(tmp_path: Path) -> None:
     assert rows(tmp_path / "t")["Date,Time"].to_list() == [datetime(2024, 1, 1), datetime(2024, 1, 2)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("every", [None, "30m"])
 @pytest.mark.parametrize("start", [datetime(2024, 3, 29), datetime(2024, 10, 25)])
 def test_settlement_periods_through_a_change_of_the_clock(start: datetime, every: str | None, tmp_path: Path) -> None:
@@ -254,6 +255,7 @@ def test_periods_that_no_day_has_are_put_aside(tmp_path: Path) -> None:
     assert len(quarantine(tmp_path / "t")) == 5 and rows(tmp_path / "t").height == 239
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("periods", "every"), [(24, "1h"), (48, "30min"), (96, "15min")])
 def test_periods_without_a_zone_shuffled_and_of_several_series(periods: int, every: str, tmp_path: Path) -> None:
     times = wall(4, 1440 // periods)
@@ -303,7 +305,8 @@ def test_a_forecaster_reads_both(second: str, tmp_path: Path) -> None:
     )
     frame = pl.DataFrame({"Date": [at.date() for at in times], second: clock, "y": [float(i % 48) for i in range(384)]})
     frame = frame.with_columns(k=pl.col("y") / 2)
-    given: dict[str, Any] = {"known": "k", "lags": 4, "model": "linear", "every": "30m", "time": ["Date", second]}
+    given: dict[str, Any] = {"known": "k", "lags": 4, "model": "linear", "every": "30m", "batch": 96}
+    given["time"] = ["Date", second]
     learned = Forecaster("y", **given).learn(frame[:200]).learn(frame[200:383])
     found = learned.forecast(future=frame[383:])
     assert found["ds"].to_list() == times[383:]

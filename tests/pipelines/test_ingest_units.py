@@ -33,6 +33,7 @@ def unit(table: Path, column: str = "p") -> str:
     return (Table.open(table).schema.field(column).metadata or {}).get(b"unit", b"").decode()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{}, {"sort": True}])
 @pytest.mark.parametrize("twice", [False, True])
 def test_a_prefix_is_converted_between_files(tmp_path: Path, twice: bool, options: dict[str, Any]) -> None:
@@ -87,6 +88,7 @@ MIXED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MIXED)
 def test_within_a_file(name: str, tmp_path: Path) -> None:
     cells, found, aside = MIXED[name]
@@ -226,6 +228,7 @@ def test_rows_of_a_request_say_their_unit_too(tmp_path: Path) -> None:
     assert rows(tmp_path / "t")["v"].to_list() == [50.0, 51.0, 30.0, 30.0, 30.0, 30.0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MIXED)
 def test_a_file_of_json_as_one_of_csv(name: str, tmp_path: Path) -> None:
     cells, found, aside = MIXED[name]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Forecasts beside their truths, as `train --predictions` writes them, and the summary of the run."""
     home = tmp_path_factory.mktemp("scored")
-    make_table(home / "table", frame_of(500, ("a", "b")))
+    make_table(home / "table", frame_of(300, ("a", "b")))
     given: dict[str, Any] = {"quantiles": (0.1, 0.9), "predictions": home / "predictions.parquet"}
     summary = run(home / "table", home / "run", **given)
     return pd.read_parquet(home / "predictions.parquet"), summary
@@ -46,7 +46,7 @@ def test_utilsforecast_plots_a_forecast_with_its_bands() -> None:
     from utilsforecast import plotting
 
     data = frame_of(303, ("a", "b"), zone=None)
-    fitted = streamgp.Forecaster("y", horizon=3, season=24, every="1h", model="linear", levels=(80, 95))
+    fitted = streamgp.Forecaster("y", horizon=3, season=24, every="1h", model="linear", levels=(80, 95), batch=200)
     found = fitted.learn(data.head(600).to_pandas()).forecast()
     past = data.head(600).to_pandas().rename(columns={"t": "ds"})[["unique_id", "ds", "y"]]
     figure = plotting.plot_series(

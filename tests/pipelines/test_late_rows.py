@@ -52,7 +52,7 @@ def pairs_of(home: Path) -> pl.DataFrame:
 
 
 def test_without_late_rows_it_is_the_same_run(tmp_path: Path) -> None:
-    table = make_table(tmp_path / "t", frame_of(450))
+    table = make_table(tmp_path / "t", frame_of(400))
     assert scores_of(run(table, tmp_path / "a")) == scores_of(run(table, tmp_path / "b", **USE))
     skip, use = tensors_of(tmp_path / "a"), tensors_of(tmp_path / "b")
     assert skip.keys() == use.keys()
@@ -60,7 +60,7 @@ def test_without_late_rows_it_is_the_same_run(tmp_path: Path) -> None:
 
 
 def test_a_run_in_parts_gives_the_same_numbers(tmp_path: Path) -> None:
-    data, cuts = late_world(), [0, 230, 303, 305, 306, 420, 500]
+    data, cuts = late_world(), [0, 230, 303, 305, 306, 500]
     diary = Diary(tmp_path)
     once = run(make_table(tmp_path / "t", data), tmp_path / "a", diary, **USE)
     table = make_table(tmp_path / "u", data[:0])
@@ -119,10 +119,10 @@ def test_what_was_issued_stays_and_only_open_forecasts_get_the_truth(tmp_path: P
 
 
 def test_a_fleet_learns_each_series_as_if_alone(tmp_path: Path) -> None:
-    data = pl.concat([late_world(400).with_columns(unique_id=pl.lit(name)) for name in "ab"])
+    data = pl.concat([late_world(340).with_columns(unique_id=pl.lit(name)) for name in "ab"])
     data = data.with_columns(pl.when(pl.col("unique_id") == "b").then(-pl.col("y")).otherwise(pl.col("y")).alias("y"))
-    mixed = data.with_row_index("place").sort(pl.col("place") % 400, maintain_order=True).drop("place")
-    for name, rows in (("both", mixed), ("one", data[:400])):
+    mixed = data.with_row_index("place").sort(pl.col("place") % 340, maintain_order=True).drop("place")
+    for name, rows in (("both", mixed), ("one", data[:340])):
         home = tmp_path / name
         run(make_table(home / "t", rows), home / "c", predictions=home / "p.parquet", fleet=True, **USE)
     both, one = (pairs_of(tmp_path / name).filter(pl.col("unique_id") == "a") for name in ("both", "one"))

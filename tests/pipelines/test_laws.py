@@ -123,7 +123,7 @@ def test_every_step_is_scored_with_what_was_issued(tmp_path: Path, known: str | 
 
 
 def test_warm_up_rows_are_never_scored(tmp_path: Path) -> None:
-    data = frame_of(700)
+    data = frame_of(500)
     table = make_table(tmp_path / "t", data)
     found = predictions(table, tmp_path / "c", warmup=200)
     assert found["cutoff"].min() == data["t"][200]  # the first row behind it, though a micro-batch has 64 rows
@@ -186,6 +186,7 @@ def _model(home: Path) -> dict[str, Any]:
     return load(home).learner.model.state()[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("model", "known"),
     [
@@ -198,10 +199,10 @@ def _model(home: Path) -> dict[str, Any]:
     ],
 )
 def test_a_table_that_grows_is_the_same_as_the_whole_table(tmp_path: Path, model: str, known: str | None) -> None:
-    data = frame_of(800)
+    data = frame_of(520)
     options = {"model": model, "known": known, **MODELS[model]}
     table = make_table(tmp_path / "t", data[:150])
-    for start, stop in ((150, 333), (333, 334), (334, 641), (641, 800)):
+    for start, stop in ((150, 333), (333, 334), (334, 520)):
         early = predictions(table, tmp_path / "c", **options)
         assert early.is_empty() or early["ds"].max() == data["t"][start - 1]
         append(table, data[start:stop])
@@ -252,9 +253,10 @@ def test_what_is_kept_does_not_grow(tmp_path: Path, model: str) -> None:
 # Law 6: a checkpoint forecasts alone
 
 
+@pytest.mark.sampled
 @each_model
 def test_a_checkpoint_forecasts_without_its_table(tmp_path: Path, model: str) -> None:
-    table, options = make_table(tmp_path / "t", frame_of(700)), {"model": model, **MODELS[model]}
+    table, options = make_table(tmp_path / "t", frame_of(400)), {"model": model, **MODELS[model]}
     run(table, tmp_path / "c", **options)
     with_table = load(tmp_path / "c")
     with_table.observe(Table.open(tmp_path / "t"))

@@ -16,7 +16,7 @@ from tests.pipelines.worlds import frame_of
 KERNELS = {"svdgp", "exact", "qsgp", "rvm", "svgp", "wiski", "finite_rkhs"}
 POINTS = {"svdgp", "rvm", "svgp"}
 MIXES = {"ensemble", "iterated", "gp_lstm", "gp_gru", "gp_rnn", "gp_narx", "gru", "lstm", "rnn", "narx"}
-SMALL: dict[str, Any] = {"every": "1h", "horizon": 2, "inputs": "x", "lags": 4, "warmup": 150, "batch": 64}
+SMALL: dict[str, Any] = {"every": "1h", "horizon": 2, "inputs": "x", "lags": 4, "warmup": 150, "batch": 128}
 
 
 FEW: dict[str, Any] = {

@@ -161,7 +161,7 @@ def test_the_last_rows_may_end_the_warm_up(tmp_path: Path) -> None:
 def test_a_table_that_is_followed_has_its_newest_rows_in_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = frame_of(330)
+    data = frame_of(315)
     table, held = make_table(tmp_path / "t", data[:300]), []
 
     def hour(_: float) -> None:
@@ -172,12 +172,12 @@ def test_a_table_that_is_followed_has_its_newest_rows_in_the_checkpoint(
 
     monkeypatch.setattr(online.time, "sleep", hour)
     monkeypatch.setattr(online, "SAVING_SHARE", 0)
-    run(table, tmp_path / "c", follow=True, max_rows=330)
-    assert held == [*range(300, 330)]
+    run(table, tmp_path / "c", follow=True, max_rows=315)
+    assert held == [*range(300, 315)]
 
 
 def test_a_table_that_is_followed_is_not_saved_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = frame_of(330)
+    data = frame_of(315)
     table, told = make_table(tmp_path / "t", data[:300]), []
 
     def hour(_: float) -> None:
@@ -186,6 +186,6 @@ def test_a_table_that_is_followed_is_not_saved_all_the_time(tmp_path: Path, monk
 
     monkeypatch.setattr(online.time, "sleep", hour)
     monkeypatch.setattr(online, "SAVING_SHARE", 1e9)
-    run(table, tmp_path / "c", follow=True, max_rows=330)
+    run(table, tmp_path / "c", follow=True, max_rows=315)
     assert len(set(told)) == 1 and tensors_of(tmp_path / "c")
-    assert load(tmp_path / "c").forecast().frame["cutoff"][0] == data["t"][329]
+    assert load(tmp_path / "c").forecast().frame["cutoff"][0] == data["t"][314]

@@ -122,12 +122,12 @@ def test_doubt_counts_where_the_forecast_turns_too() -> None:
 
 
 def test_bands_are_wider_while_it_is_lost_and_not_before(tmp_path: Path) -> None:
-    frame = stream(3)[:1300]
+    frame = stream(3)[:900]
     usual, run = (
-        ran(lost(frame, spans), tmp_path / name, known="warm") for name, spans in (("u", []), ("l", [(1100, 100)]))
+        ran(lost(frame, spans), tmp_path / name, known="warm") for name, spans in (("u", []), ("l", [(700, 100)]))
     )
     both = run.join(usual, on=["ds", "cutoff"], suffix="_usual")
-    before = both.filter(pl.col("origin") < 1100 - DAY)
+    before = both.filter(pl.col("origin") < 700 - DAY)
     assert (before["mean"] == before["mean_usual"]).all() and (before["high"] == before["high_usual"]).all()
-    inside = both.filter(pl.col("origin").is_between(1124, 1170))
+    inside = both.filter(pl.col("origin").is_between(724, 770))
     assert ((inside["high"] - inside["low"]) > (inside["high_usual"] - inside["low_usual"])).mean() > 0.9

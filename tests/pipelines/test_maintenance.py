@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -34,14 +35,19 @@ def age(table: Table, seconds: float = 2 * HOUR, least: float = 0.0) -> None:
                 os.utime(path, (time.time() - seconds,) * 2)
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    """40 commits of ten rows."""
-    data = frame_of(400)
-    made = make_table(tmp_path / "t", data[:10])
+@pytest.fixture(scope="module")
+def small_commits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data, path = frame_of(400), tmp_path_factory.mktemp("commits") / "t"
+    made = make_table(path, data[:10])
     for row in range(10, 400, 10):
         append(made, data[row : row + 10])
-    return Table.open(made.path)
+    return path
+
+
+@pytest.fixture
+def table(small_commits: Path, tmp_path: Path) -> Table:
+    """40 commits of ten rows."""
+    return Table.open(shutil.copytree(small_commits, tmp_path / "t"))
 
 
 def rows(table: Table | str) -> pl.DataFrame:

@@ -114,7 +114,7 @@ def test_windows_of_one_series_never_hold_another_s_values(tmp_path: Path) -> No
 def test_two_series_are_forecast_as_each_alone(tmp_path: Path) -> None:
     """The seasonal naive's mean looks at nothing but the window."""
     data = frame_of(300, ("a", "b"))
-    options = {"model": "seasonal_naive", "warmup": 0, "batch": 32}
+    options = {"model": "seasonal_naive", "warmup": 0, "batch": 96}
     run(make_table(tmp_path / "t", data), tmp_path / "c", predictions=tmp_path / "p.parquet", **options)
     both = pl.read_parquet(tmp_path / "p.parquet")
     for name in ("a", "b"):
@@ -206,20 +206,20 @@ def test_max_rows_counts_over_all_restarts(tmp_path: Path) -> None:
 
 def test_follow_is_the_same_as_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(online, "POLL_SECONDS", 0.02)
-    data = frame_of(700)
+    data = frame_of(450)
     table = make_table(tmp_path / "t", data[:100])
 
     def feed() -> None:
         mine = Table.open(table.path)
-        for start in range(100, 700, 75):
+        for start in range(100, 450, 75):
             time.sleep(0.03)
             append(mine, data[start : start + 75])
 
     writer = threading.Thread(target=feed)
     writer.start()
-    followed = run(table, tmp_path / "c", follow=True, max_rows=690, predictions=tmp_path / "p.parquet")
+    followed = run(table, tmp_path / "c", follow=True, max_rows=440, predictions=tmp_path / "p.parquet")
     writer.join()
-    whole = run(table, tmp_path / "d", max_rows=690, predictions=tmp_path / "q.parquet")
+    whole = run(table, tmp_path / "d", max_rows=440, predictions=tmp_path / "q.parquet")
     assert scores_of(followed) == scores_of(whole)
     assert_same_state(tmp_path / "c", tmp_path / "d")
     one, two = pl.read_parquet(tmp_path / "p.parquet"), pl.read_parquet(tmp_path / "q.parquet")
@@ -242,11 +242,11 @@ def test_a_table_replaced_while_it_is_followed(tmp_path: Path, monkeypatch: pyte
 
 
 def test_metrics_come_at_rows_seen_and_are_those_of_the_stretch(tmp_path: Path) -> None:
-    table = make_table(tmp_path / "t", frame_of(3200))
+    table = make_table(tmp_path / "t", frame_of(2200))
     diary = Diary(tmp_path / "c")
     found = run(table, tmp_path / "c", diary, predictions=tmp_path / "p.parquet", set={"ridge": "2"})
     laps = [(step, values) for step, values in diary.points if "scored" in values]
-    assert [step for step, _ in laps] == [1032, 2056, 3016] and diary.status == "FINISHED"
+    assert [step for step, _ in laps] == [1032, 2056] and diary.status == "FINISHED"
     rows = pl.read_parquet(tmp_path / "p.parquet").with_columns(
         row=((pl.col("ds") - frame_of(1)["t"][0]).dt.total_hours())
     )
@@ -257,7 +257,7 @@ def test_metrics_come_at_rows_seen_and_are_those_of_the_stretch(tmp_path: Path) 
         assert values["coverage_95"] == pytest.approx(
             own["y"].is_between(own["linear-lo-95"], own["linear-hi-95"]).mean()
         )
-    final = {name: value for step, values in diary.points for name, value in values.items() if step == 3200}
+    final = {name: value for step, values in diary.points for name, value in values.items() if step == 2200}
     assert final["overall_rmse"] == found["rmse"] and final["overall_coverage_95"] == found["coverage"]["95"]
     assert diary.told["set.ridge"] == "2" and diary.told["lags"] == 6 and diary.told["target"] == ["y"]
 
@@ -391,9 +391,9 @@ def test_a_glitch_does_little_harm(tmp_path: Path, model: str, at: int, value: f
 
 
 def test_a_glitch_spoils_no_forecast_of_the_default_mix(tmp_path: Path) -> None:
-    data = frame_of(1100)
-    spoilt = data.with_columns(pl.when(pl.int_range(pl.len()) == 800).then(1e6).otherwise("y").alias("y"))
-    options = {"model": "ensemble", "set": {"svdgp.basis": "48", "svdgp.evidence_rows": "60"}, "score_from": "700"}
+    data = frame_of(700)
+    spoilt = data.with_columns(pl.when(pl.int_range(pl.len()) == 500).then(1e6).otherwise("y").alias("y"))
+    options = {"model": "ensemble", "set": {"svdgp.basis": "48", "svdgp.evidence_rows": "60"}, "score_from": "400"}
     run(make_table(tmp_path / "t", spoilt), tmp_path / "c", predictions=tmp_path / "p.parquet", **options)
     found = pl.read_parquet(tmp_path / "p.parquet").filter(pl.col("y") < 1e5)
     assert (found["y"] - found["ensemble"]).abs().max() < 30

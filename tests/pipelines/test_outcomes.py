@@ -49,7 +49,8 @@ OPTIONS: dict[str, Any] = {
     "set": SETS,
 }
 
-ROWS = 2600
+SMALL = {"gradient.mean_basis": "32", "gradient.covariance_basis": "16", "gradient.steps": "8"}
+ROWS = 2200
 
 
 def outcomes(count: int, seed: int = 0, kind: type[pl.DataType] = pl.Boolean) -> pl.DataFrame:
@@ -83,7 +84,7 @@ def trained(rain: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 @pytest.fixture(scope="module")
 def short(rain: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Fewer rows, where no number is looked at closely."""
-    return trained_on(rain, tmp_path_factory.mktemp("short"), max_rows=ROWS, checkpoint_every=500)
+    return trained_on(rain, tmp_path_factory.mktemp("short"), max_rows=ROWS, set=SETS | SMALL)
 
 
 @pytest.mark.slow
@@ -159,7 +160,8 @@ def test_other_values_are_refused_with_their_name(rain: Path, tmp_path: Path) ->
 
 
 def test_a_level_that_was_asked_for_is_answered(rain: Path, tmp_path: Path) -> None:
-    found = run(rain, tmp_path / "c", **OPTIONS | {"level": "80", "max_rows": 1400})
+    few = SETS | {"gradient.steps": "4"}
+    found = run(rain, tmp_path / "c", **OPTIONS | {"level": "80", "max_rows": 700, "set": few})
     assert any("--level" in warning for warning in found["warnings"])
     assert plan(config_of(rain, tmp_path / "d", **OPTIONS))["model"] == "svdgp"
 
@@ -178,7 +180,8 @@ def test_batch_training_scores_what_was_held_out(rain: Path, tmp_path: Path) -> 
 
 
 def test_a_forecaster_says_nothing_of_flags_that_nobody_gave() -> None:
-    sets = {"likelihood": "logistic", "gradient.mean_basis": 16, "gradient.covariance_basis": 8}
+    sets = {"likelihood": "logistic", "gradient.mean_basis": 8, "gradient.covariance_basis": 4, "gradient.steps": 2}
+    sets["evidence_rows"] = 16
     rows = pl.DataFrame({"x": np.arange(120.0), "y": np.arange(120) % 2})
     given: dict[str, Any] = {"known": "x", "lags": 0, "time": "row", "warmup": 60, "model": "svdgp", "options": sets}
     assert not [note for note in streamgp.Forecaster("y", **given).learn(rows).warnings if "level" in note]

@@ -31,6 +31,7 @@ def test_without_known_inputs_it_is_the_forecast_from_the_final_state(tmp_path: 
     assert found.forecast.history["ds"].max() == last and found.forecast.target == "y"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("horizon", [1, 3])
 def test_with_known_inputs_it_is_the_last_scored_windows_beside_the_truth(tmp_path: Path, horizon: int) -> None:
     found = shown(tmp_path, known="k", horizon=horizon, predictions=tmp_path / "p.parquet")

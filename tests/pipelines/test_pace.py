@@ -39,6 +39,7 @@ def test_a_declared_interval_that_is_not_that_of_the_rows_is_told(tmp_path: Path
     assert any(names(hint, "--every 15m 1h") for hint in told)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("every", "wanted"), [(None, "1h"), ("15m", "1h"), ("1h", None)])
 def test_train_tells_it_too(tmp_path: Path, every: str | None, wanted: str | None) -> None:
     frame = frame_of(700).filter(~pl.int_range(pl.len()).is_between(400, 419))

@@ -27,7 +27,7 @@ TWICE = pd.DataFrame(np.c_[Y, Y], columns=["y", "y"], index=TIMES)
 
 
 def forecaster(**options: Any) -> streamgp.Forecaster:
-    given: dict[str, Any] = {"target": "y", "model": "persistence", "every": "1h", "lags": 2, "warmup": 50}
+    given: dict[str, Any] = {"target": "y", "model": "persistence", "every": "1h", "lags": 2, "warmup": 50, "batch": 50}
     return streamgp.Forecaster(**given | options)
 
 

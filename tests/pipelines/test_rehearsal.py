@@ -94,6 +94,7 @@ def test_a_run_is_the_same_with_and_without(tmp_path: Path) -> None:
     assert_frame_equal(*frames)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["linear", "narx", pytest.param("exact", marks=pytest.mark.slow)])
 def test_chunks_and_restarts_change_nothing(model: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {**ONE, "simulate": 10, "model": model, "lags": 3}
@@ -101,12 +102,12 @@ def test_chunks_and_restarts_change_nothing(model: str, tmp_path: Path) -> None:
         options["set"] = {"rows": "128", "evidence_rows": "32"}
     if model == "narx":
         options["set"] = {"encoder.hidden": "8", "online.window": "100", "rebuild": "100"}
-    data = frame_of(170, ("a", "b"))
+    data = frame_of(150, ("a", "b"))
     whole = run(make_table(tmp_path / "t", data), tmp_path / "whole", **options)
-    pieces = make_table(tmp_path / "pieces", data[:300], cuts=[7, 210])
-    for stop in (200, 250, 251, None):
+    pieces = make_table(tmp_path / "pieces", data[:270], cuts=[7, 210])
+    for stop in (200, 251, None):
         if stop is None:
-            append(pieces, data[300:])
+            append(pieces, data[270:])
         found = run(pieces, tmp_path / "again", max_rows=stop, **options)
     assert found["simulation"] == whole["simulation"] and found["simulation"]["scored"] >= 32
     assert_same_state(tmp_path / "whole", tmp_path / "again")
@@ -171,8 +172,8 @@ def test_a_model_that_learns_one_step_says_so(model: str, tmp_path: Path) -> Non
 
 
 def test_in_batch_nothing_is_calibrated(tmp_path: Path) -> None:
-    table, ahead = make_table(tmp_path / "t", frame_of(400)), frame_of(410)[400:].select("t", "x").to_arrow()
-    given = {**ONE, "model": "narx", "online": None, "warmup": None, "epochs": 2, "batch": None, "lags": 3}
+    table, ahead = make_table(tmp_path / "t", frame_of(200)), frame_of(210)[200:].select("t", "x").to_arrow()
+    given = {**ONE, "model": "narx", "online": None, "warmup": None, "epochs": 1, "batch": None, "lags": 3}
     assert run(table, tmp_path / "c", simulate=3, **given)["simulation"] is None
     frame = load(tmp_path / "c").simulate(10, 50, ahead).frame
     assert_allclose(frame["narx-lo-95"], frame["narx-raw-lo-95"])

@@ -78,7 +78,7 @@ def test_sample_and_rest_are_all_windows_each_once(tmp_path: Path, options: dict
 
 
 def test_a_sample_of_all_windows_has_the_bits_of_none(tmp_path: Path) -> None:
-    table = surface(tmp_path / "t", 500)
+    table = surface(tmp_path / "t", 300)
     one = trained(table, tmp_path / "one", "svdgp")
     other = trained(table, tmp_path / "other", "svdgp", sample=10**6)
     assert digest(tmp_path / "one") == digest(tmp_path / "other") and one["rmse"] == other["rmse"]

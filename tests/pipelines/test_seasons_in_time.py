@@ -158,5 +158,6 @@ def test_regression_has_no_season_in_time_either() -> None:
 
 
 def test_a_forecaster_takes_them(tmp_path: Path) -> None:
-    made = [Forecaster("y", season=season, every="1h", model="linear").fit(frame_of(400)) for season in ("1d", 24)]
+    given: dict[str, Any] = {"every": "1h", "model": "linear", "batch": 64}
+    made = [Forecaster("y", season=season, **given).fit(frame_of(300)) for season in ("1d", 24)]
     assert made[0].scores["crps"] == made[1].scores["crps"]

@@ -184,10 +184,10 @@ def test_two_series_at_once_are_each_alone(tmp_path: Path) -> None:
     assert both.frame["ds"].to_list() == [t for part in parts for t in part["t"].to_list()]
     assert both.frame["cutoff"].unique().sort().to_list() == later["t"].unique().sort()[298:300].to_list()
     # paths of a series have the same distribution whatever other series are simulated
-    one, two = (forecaster.simulate(9, 2000, pl.concat(rows).to_arrow()).frame for rows in (parts[1:], parts))
+    one, two = (forecaster.simulate(9, 1000, pl.concat(rows).to_arrow()).frame for rows in (parts[1:], parts))
     two = two.filter(pl.col("unique_id") == "b")
-    assert_allclose(two["linear-std"], one["linear-std"], rtol=0.1)
-    assert ((two["linear"] - one["linear"]).abs() < 0.15 * one["linear-std"]).all()
+    assert_allclose(two["linear-std"], one["linear-std"], rtol=0.16)
+    assert ((two["linear"] - one["linear"]).abs() < 0.25 * one["linear-std"]).all()
 
 
 # every kind of table

@@ -58,6 +58,7 @@ def test_a_ledger_takes_what_is_estimated() -> None:
     assert ledger.open == 391 and taken / 2 < estimate < 4 * taken, (estimate, taken)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{"basis": 400, "memory": "all"}, {"basis": 900}])
 def test_a_model_takes_what_is_estimated(options: dict[str, Any]) -> None:
     spec = WindowSpec(targets=("y",), lags=30, horizon=4)

@@ -107,7 +107,7 @@ def test_more_than_the_first_rows_are_held_where_the_warm_up_has_more(
 
     monkeypatch.setattr(surveys, "ROWS", 40)
     frame = series(("a", "b"))
-    table = make_table(tmp_path / "t", frame, cuts=list(range(20, 1200, 20)))
+    table = make_table(tmp_path / "t", frame, cuts=list(range(20, 500, 20)))
     spec = WindowSpec(targets=("y",), lags=4, time="t", series="unique_id")
     found = Survey(table, spec)
     found.look()

@@ -71,7 +71,7 @@ each_model = pytest.mark.parametrize(
 @each_model
 def test_a_model_learns_the_log_of_the_target(tmp_path: Path, model: str) -> None:
     """Quantiles and paths are exp of those of a run on log y."""
-    z = LOCATION[:900] + SIGMA * np.random.default_rng(4).normal(size=900)
+    z = LOCATION[:600] + SIGMA * np.random.default_rng(4).normal(size=600)
     options = {"model": model, "quantiles": "0.3", "point": "median", **MODELS[model]}
     log, _ = scored(table_of(tmp_path / "t", np.exp(z)), tmp_path / "c", transform="log", **options)
     own, _ = scored(table_of(tmp_path / "u", z), tmp_path / "d", **options)
@@ -83,10 +83,10 @@ def test_a_model_learns_the_log_of_the_target(tmp_path: Path, model: str) -> Non
 
 
 def test_scores_are_those_of_the_forecasts_in_target_units(tmp_path: Path) -> None:
-    y = np.exp(LOCATION + SIGMA * np.random.default_rng(2).normal(size=len(HOURS)))[:1200]
+    y = np.exp(LOCATION + SIGMA * np.random.default_rng(2).normal(size=len(HOURS)))[:900]
     options = {"transform": "log", "quantiles": "0.3,0.7"}
     frame, summary = scored(table_of(tmp_path / "t", y), tmp_path / "c", **options)
-    truth = pl.DataFrame({"ds": frame_of(1200)["t"], "exact": y})
+    truth = pl.DataFrame({"ds": frame_of(900)["t"], "exact": y})
     both = frame.join(truth, on="ds")
     assert (both["y"] == both["exact"]).all() and len(both) == summary["scored"]
     error = frame["y"] - frame["linear"]
@@ -135,22 +135,22 @@ def test_warm_ups_beyond_the_bounds_are_refused(tmp_path: Path) -> None:
 @each_model
 def test_the_laws_hold_for_transformed_targets(tmp_path: Path, model: str) -> None:
     """Chunks, restarts and what comes later change nothing; a panel of two targets, each with its own transform."""
-    data = frame_of(300, ("a", "b")).with_columns(x=(pl.col("x") * 0.3).exp(), y=pl.col("y").clip(lower_bound=0.0))
+    data = frame_of(220, ("a", "b")).with_columns(x=(pl.col("x") * 0.3).exp(), y=pl.col("y").clip(lower_bound=0.0))
     options = {"model": model, "target": "y,x", "transform": "x=log", "warmup": 200, "known": "k", **MODELS[model]}
     whole = make_table(tmp_path / "t", data)
     one = run(whole, tmp_path / "one", predictions=tmp_path / "one.parquet", **options)
-    cut = make_table(tmp_path / "cut", data.head(437), [1, 200, 201, 340])
+    cut = make_table(tmp_path / "cut", data.head(277), [1, 200, 201])
     run(cut, tmp_path / "two", predictions=tmp_path / "two.parquet", **options)
-    append(cut, data.tail(-437))
+    append(cut, data.tail(-277))
     two = run(cut, tmp_path / "two", predictions=tmp_path / "two.parquet", **options)
     assert scores_of(one) == scores_of(two) and one["transforms"] == {"y": "none", "x": "log"}
     assert_same_state(tmp_path / "one", tmp_path / "two")
     frames = [pl.read_parquet(tmp_path / f"{name}.parquet") for name in ("one", "two")]
     assert_frame_equal(*frames, check_exact=True)
     assert frames[0].filter(pl.col("target") == "x")[f"{model}-lo-95"].min() > 0
-    other = data.with_columns(x=pl.when(pl.int_range(pl.len()) < 500).then("x").otherwise(7.0))
+    other = data.with_columns(x=pl.when(pl.int_range(pl.len()) < 360).then("x").otherwise(7.0))
     run(make_table(tmp_path / "other", other), tmp_path / "three", predictions=tmp_path / "three.parquet", **options)
-    until = data["t"][499 - 2 * 3]
+    until = data["t"][359 - 2 * 3]
     issued = [
         frame.filter(pl.col("cutoff") <= until).drop("y").sort("unique_id", "target", "cutoff", "ds")
         for frame in (frames[0], pl.read_parquet(tmp_path / "three.parquet"))
@@ -159,7 +159,7 @@ def test_the_laws_hold_for_transformed_targets(tmp_path: Path, model: str) -> No
 
 
 def test_a_checkpoint_forecasts_and_simulates_in_target_units(tmp_path: Path) -> None:
-    z = LOCATION[:900] + SIGMA * np.random.default_rng(4).normal(size=900)
+    z = LOCATION[:500] + SIGMA * np.random.default_rng(4).normal(size=500)
     log, own = table_of(tmp_path / "t", 1000 * np.exp(z)), table_of(tmp_path / "u", np.log(1000) + z)
     found = run(log, tmp_path / "c", transform="auto", horizon=1)
     run(own, tmp_path / "d", horizon=1)

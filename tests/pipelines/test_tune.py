@@ -75,7 +75,7 @@ def surface_of(table: Table, output: Path, **options: Any) -> dict[str, Any]:
     ("method", "off", "options"),
     [
         ("ml", 0.15, {}),
-        ("cv-implicit", 0.35, {}),
+        pytest.param("cv-implicit", 0.35, {}, marks=pytest.mark.slow),
         pytest.param("cv-admm", 0.35, {"admm.iterations": "150"}, marks=pytest.mark.slow),
     ],
 )  # cross-validation looks at half the rows at a time
@@ -231,6 +231,7 @@ def test_another_file_is_another_run(stream: Table, tmp_path: Path) -> None:
 def test_a_run_that_scores_rows_it_was_tuned_on_says_so(stream: Table, tmp_path: Path) -> None:
     found_on(stream, tmp_path / "t.json", **STREAM, rows=80, end="350")
     given: dict[str, Any] = {"model": "svdgp", "set": {"basis": "32"}, "max_rows": 420, "init": tmp_path / "t.json"}
+    given["batch"] = 110
     (note,) = run(stream, tmp_path / "a", **given)["warnings"]
     assert names(note, "350 200 --score-from")
     assert run(stream, tmp_path / "b", **given, score_from="350")["warnings"] == []

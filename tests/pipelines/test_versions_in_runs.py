@@ -81,6 +81,7 @@ def written(path: Path, times: list[str]) -> Path:
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("policy", ["first", "last", "mean"])
 @pytest.mark.parametrize("suffix", ["csv", "xlsx"])
 def test_an_hour_that_the_clock_shows_twice_is_no_duplicate_where_the_zone_is_known(

@@ -135,6 +135,7 @@ CASES: dict[str, Callable[[], tuple[Predictive, list[object]]]] = {
 PRECISION = {"student_t_noise": 1e-5}  # its mixture is a quadrature
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_moments_density_and_quantiles_are_scipys(name: str) -> None:
     p, twins = CASES[name]()

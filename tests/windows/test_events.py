@@ -43,6 +43,7 @@ def far(y: np.ndarray, clean: np.ndarray, since: int, until: int, chunk: int = R
     return max(float((a - b)[own].abs().nan_to_num(0.0).max()) for a, b in pairs)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("value", "rows"), [(0.0, 3), (0.0, 5), *product((-300.0, 400.0), (1, 3, 5))])
 def test_an_event_is_forgotten_once_it_is_over(value: float, rows: int) -> None:
     y = weeks()

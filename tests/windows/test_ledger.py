@@ -83,7 +83,7 @@ def compare(due: Due, pairs: list[dict[str, Any]], closed: list[dict[str, Any]])
 
 
 @given(st.data())
-@examples(60)
+@examples(30)
 def test_the_ledger_is_a_dictionary(data: st.DataObject) -> None:
     outputs, horizon = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 4))
     targets = ("y", "z")[:outputs]

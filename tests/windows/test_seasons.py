@@ -49,6 +49,7 @@ def test_a_clock_has_a_day_and_a_week_where_the_series_is_long_enough() -> None:
     assert of_clock(None, 1000) == ()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["normal", "exponential", "rare"])
 @pytest.mark.parametrize("rows", [40, 100])
 def test_white_noise_has_no_season(kind: str, rows: int) -> None:

@@ -197,6 +197,7 @@ def test_a_clock_that_jitters_and_drifts_leaves_no_row_out(drift: float) -> None
     assert strict.late > 20  # counted from the first row, two rows share a step
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("drift", [0.0, 0.01, -0.01])
 @pytest.mark.parametrize("tolerance", [3, 5])
 def test_times_that_are_off_each_for_itself_leave_nearly_no_row_out(drift: float, tolerance: int) -> None:

@@ -47,6 +47,7 @@ ROS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ROS)
 def test_messages_of_ros(tmp_path: Path, name: str) -> None:
     """Names within a message name its arrays; empty arrays, texts and headers are no signals."""
@@ -117,6 +118,7 @@ def test_a_chunk_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
             opened(path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("suffix", ["log", "asc", "blf"])
 def test_decoded_speed_is_the_logged_speed(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.{suffix}"
@@ -165,6 +167,7 @@ def test_a_log_needs_a_database(tmp_path: Path) -> None:
         opened(tmp_path / "a.log", dbc=tmp_path / "bad.dbc")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("suffix", ["mcap", "bag", "blf"])
 @pytest.mark.parametrize("share", [0.3, 0.7])
 def test_half_a_log_is_refused_or_salvaged(tmp_path: Path, suffix: str, share: float) -> None:

@@ -83,6 +83,7 @@ def ahead(phi: Tensor, y: Tensor) -> fe.Statistics:
     return fe.statistics([(1.2 * phi + 0.1, y)])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("which", ["ldb", "minimax", "none"])
 def test_the_mean_over_all_mini_batches_is_the_gradient(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """P, or A and B, as they are: what is linear in F is unbiased, whatever they are."""
@@ -246,6 +247,7 @@ def test_the_evidence_at_convergence_is_the_dense_ones(method: dict[str, Any]) -
         assert trained({"method": "none"}) > best.fun + 4e-3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("method", METHODS, ids=names)
 def test_epochs_lower_the_nlml(method: dict[str, Any]) -> None:
     x, y = rows()
@@ -256,6 +258,7 @@ def test_epochs_lower_the_nlml(method: dict[str, Any]) -> None:
     assert driver.healthy and evidence(driver, x, y) < before - 0.1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("method", METHODS, ids=names)
 def test_restored_it_goes_on_bit_for_bit(method: dict[str, Any]) -> None:
     """In the middle of an epoch's worth of steps, after an epoch."""

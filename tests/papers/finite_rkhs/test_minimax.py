@@ -122,6 +122,7 @@ def test_whitened_with_a_penalty_of_twice_the_features_a_follows_f(batch: int | 
     assert found.tracking < 0.1 and found.inverse < 0.2 and found.norm <= 1 + 1e-12
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("whitened", [True, False])
 def test_with_the_papers_penalty_of_one_a_does_not_follow_f(whitened: bool) -> None:

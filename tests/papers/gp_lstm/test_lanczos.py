@@ -64,6 +64,7 @@ def test_rademacher_probes_are_fixed_by_their_generator():
     assert torch.equal(probes, rademacher(50, 4, torch.Generator().manual_seed(3)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rank", [0, 30])
 def test_the_log_determinant_is_unbiased_with_the_variance_that_is_stated(rank):
     size, shift = 80, torch.tensor(0.05, dtype=torch.float64)

@@ -285,6 +285,7 @@ def test_every_block_is_counted_where_a_linear_part_makes_the_first_the_widest()
     assert made.touched() == list(range(10))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("hyper", [0.0, 0.01])
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_a_step_touches_neither_all_rows_nor_all_features(optimiser: str, hyper: float) -> None:
@@ -351,6 +352,7 @@ def test_the_diagonal_knows_every_block_that_was_stepped(optimiser: str) -> None
         assert bool((made.squares[span] > 0).all())
 
 
+@pytest.mark.slow
 def test_steps_on_many_blocks_do_not_lead_away() -> None:
     """The noise of a step grows with the number of blocks: what suits one is too long for forty."""
     features, (x, y) = fourier_of(400, 10), data(200)

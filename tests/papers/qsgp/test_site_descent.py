@@ -119,6 +119,7 @@ def test_rows_are_sampled_without_bias() -> None:
     torch.testing.assert_close(values.var(unbiased=False), 18.0 * terms.var(unbiased=False), rtol=1e-9, atol=0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", ["tight", "theorem"])
 @pytest.mark.parametrize("kind", ["logistic", "laplace"])
 def test_gradients_are_finite_differences(kind: str, form: str) -> None:
@@ -194,8 +195,9 @@ def test_forecasts_are_those_of_the_dense_chevron() -> None:
     torch.testing.assert_close(found.variance, (phi @ c).square().sum(1), rtol=1e-10, atol=0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
-@pytest.mark.parametrize("form", ["tight", pytest.param("theorem", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["tight", "theorem"])
 def test_outcomes_are_learned_from_part_of_the_features(form: str, optimiser: str) -> None:
     features, (x, y) = fourier_of(400, 50), outcomes(600)
     rate = 0.1 if optimiser == "adagrad" else 0.5
