@@ -13,7 +13,8 @@ from streamgp_data.checkpoint import Saved, fitting
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import Table
 from streamgp_pipelines.config import CheckConfig
-from streamgp_pipelines.learning.curves import Curves, next_lap
+from streamgp_pipelines.forecasting.forecast import learner_of
+from streamgp_pipelines.learning.curves import Curves, lap_metrics, next_lap
 from streamgp_pipelines.learning.restored import moments_of, read_checkpoint, recipe_of
 from streamgp_pipelines.learning.tail import Tail
 
@@ -42,8 +43,9 @@ class CheckResult(NamedTuple):
 def check(config: CheckConfig, now: datetime | None = None) -> list[CheckResult]:
     """Compare a checkpoint with limits. Nothing is learned or written.
 
-    The newest scores are those of the last `--recent` rows at least: the points of the run's curves, which are 1,000
-    rows apart (more after 512,000 rows). Those of fewer rows than two points are not known.
+    The newest scores are those of the last `--recent` rows at least, up to the newest that was learned: the points of
+    the run's curves, which are 1,000 rows apart (more after 512,000 rows), and what was scored since the last of them.
+    Those of fewer rows than a point are not known.
 
     Args:
         config: which checkpoint, and the limits.
@@ -99,8 +101,7 @@ def _age(saved: Saved, config: CheckConfig, now: datetime) -> CheckResult:
 
 def _scores(saved: Saved, config: CheckConfig) -> list[CheckResult]:
     """The newest loss over that of all rows before, and over the naive one; the newest coverage of the widest band."""
-    curves = Curves()
-    saved.restore({"curves": curves})
+    curves = _curves(saved)
     rows, weight = np.array(curves.rows), np.array(curves.weight)
     new = rows > rows[-1] - config.recent if len(rows) else np.zeros(0, bool)
 
@@ -139,6 +140,18 @@ def _scores(saved: Saved, config: CheckConfig) -> list[CheckResult]:
             CheckResult("coverage", share, config.min_coverage, low, f"of the {level} % band, in the same rows")
         )
     return found
+
+
+def _curves(saved: Saved) -> Curves:
+    """The points of the run's curves, and one more of the rows since the last of them."""
+    curves = Curves()
+    saved.restore({"curves": curves})
+    if curves.rows and saved.rows > curves.rows[-1]:
+        learner, _ = learner_of(saved)
+        lap = learner.scores.lap()
+        if lap["scored"]:
+            curves.add(saved.rows, float(lap["scored"]), lap_metrics(lap, None))  # type: ignore[arg-type]
+    return curves
 
 
 def _no_bands(saved: Saved, curves: Curves) -> str:

@@ -57,6 +57,18 @@ def test_the_newest_rows_are_those_that_are_asked_for(tmp_path: Path) -> None:
     assert findings(home, recent=10_000)["crps_ratio"].value is None
 
 
+def test_rows_since_the_last_point_count_among_the_newest(tmp_path: Path) -> None:
+    """900 rows of a fault that began after the last point: hourly, these would be five weeks that nobody is told of."""
+    noise = np.where(np.arange(2900) >= 2000, 3.0, 0.0) * np.random.default_rng(0).standard_normal(2900)
+    data = frame_of(2900).with_columns(y=pl.col("y") + noise)
+    home, _ = trained(tmp_path, data, predictions=tmp_path / "scored.parquet")
+    found = findings(home, max_crps_ratio=1.2)["crps_ratio"]
+    assert found.alarm and "1,000 to 2,900" in found.about
+    rows = pl.read_parquet(tmp_path / "scored.parquet").filter(pl.col("cutoff") >= data["t"][999])
+    inside = (rows["y"] >= rows["linear-lo-95"]) & (rows["y"] <= rows["linear-hi-95"])
+    assert findings(home)["coverage"].value == pytest.approx(inside.mean(), abs=0.002)
+
+
 def test_little_that_was_scored_is_no_alarm(tmp_path: Path) -> None:
     home, _ = trained(tmp_path, frame_of(900))
     found = findings(home, max_crps_ratio=0.1, min_coverage=0.99)

@@ -486,7 +486,7 @@ class CheckConfig(Settings):
         1000,
         ge=1,
         le=LARGEST,
-        description="Rows that count as the newest, rounded up to the points of the run's curves",
+        description="Rows that count as the newest, at least: from a point of the run's curves on",
     )
     on_alarm: Annotated[OnAlarm, Flag(HelpPanel.ALARMS)] = None
 

@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 from streamgp.base import Json, Model, Step
-from streamgp.forecasting.metrics import Kind, of_kind
 from streamgp.windows.windows import Windows
 from streamgp_data.instants import ELAPSED
 from streamgp_data.remote import shown
@@ -16,7 +15,7 @@ from streamgp_data.table import KNOWN, Table
 from streamgp_pipelines.learning.checkpointing import unit_of
 from streamgp_pipelines.learning.columns import unused
 from streamgp_pipelines.learning.counts import held_out_forecasts, online_forecasts
-from streamgp_pipelines.learning.curves import Curves, next_lap
+from streamgp_pipelines.learning.curves import Curves, flat, lap_metrics, next_lap
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.survey import Survey
@@ -229,33 +228,11 @@ def add_point(curves: Curves, learner: Learner, step: Step | None, rows: int) ->
     return lap
 
 
-def lap_metrics(lap: dict[str, Json], step: Step | None) -> dict[str, float]:
-    """The scores since the last lap as flat metrics: rmse, mae, ..., coverage_95, width_95, loss, basis."""
-    values = {**flat(lap), "scored": float(lap["scored"])}  # type: ignore[arg-type]
-    if step is not None:
-        values |= {"loss": step.loss, "basis": float(step.basis)}
-    return values
-
-
 def overall_metrics(scores: dict[str, Any]) -> dict[str, float]:
     """Scores of everything scored so far as flat metrics, overall_rmse, ...; none before anything was scored."""
     if not scores["scored"]:
         return {}
     return {f"overall_{name}": value for name, value in flat(scores).items()} | {"overall_scored": scores["scored"]}
-
-
-def flat(scores: dict[str, Any]) -> dict[str, float]:
-    """Scores as flat metrics; those that are not known are left out.
-
-    Example:
-        >>> flat({"rmse": 1.5, "mae": None, "coverage": {"95": 0.9}})
-        {'rmse': 1.5, 'coverage_95': 0.9}
-    """
-    single = (*of_kind(Kind.POINT, Kind.QUANTILES), "naive_mae", *of_kind(Kind.OUTCOME))
-    found = {name: scores[name] for name in single if scores.get(name) is not None}
-    for name in of_kind(Kind.BAND):
-        found |= {f"{name}_{level}": value for level, value in scores.get(name, {}).items() if value is not None}
-    return found
 
 
 def simulation_metrics(simulation: dict[str, Any] | None) -> dict[str, float]:
