@@ -104,6 +104,7 @@ def _warnings(session: Session, learner: Learner, scores: dict[str, Any], naive:
         )
     warnings += _worse_than_naive(scores["mae"], naive)
     warnings += _outliers(learner, Moments.of(session.table.meta))
+    warnings += _heaviest(learner)
     if learner.windows.late:
         newest = Moments.of(session.table.meta).say(int(learner.windows.newest().ds.max()))
         why = _why_late(learner.windows, session.table)
@@ -146,6 +147,18 @@ def _outliers(learner: Learner, moments: Moments) -> list[str]:
         found.append(
             f"{count} of {one.truths:,} truths of {target} {make} {share} or more of the squared error: {named}. "
             f"Without {them} RMSE is {number(one.rmse)}; MAE, CRPS and quantile scores depend on such rows far less"
+        )
+    return found
+
+
+def _heaviest(learner: Learner) -> list[str]:
+    """Which one of several series decides the scores of all, where there is one."""
+    names, found = learner.windows.names, []
+    for target, one in learner.scores.heaviest().items():
+        others = f"MAE {number(one.mae)}" + (f", MASE {number(one.mase)}" if one.mase is not None else "")
+        found.append(
+            f"{names[one.series]} makes {min(one.share, 0.9999):.2%} of the absolute error of {target}, and decides "
+            f"the scores of all series; those of the others: {others}. Did its numbers come in another unit?"
         )
     return found
 
