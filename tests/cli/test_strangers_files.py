@@ -10,11 +10,13 @@ import polars as pl
 import pytest
 
 import streamgp
-from streamgp.errors import StreamgpWarning
+from streamgp.errors import StreamgpWarning, UsageError
 from streamgp_cli._summary import _scale
 from streamgp_cli.forecast import _print
+from streamgp_pipelines.forecasting import results
 from streamgp_pipelines.forecasting.results import Forecast, write
 from streamgp_pipelines.moments import Moments
+from tests.needs import needs
 from tests.pipelines.ingesting import take
 from tests.pipelines.ingesting import write as written
 from tests.words import names, naming
@@ -84,6 +86,28 @@ def test_times_of_a_csv_have_a_fraction_where_one_has(tmp_path: Path) -> None:
         assert (tmp_path / "a.csv").read_text() == f"ds,y\n{shown},1.0\n"
         write(frame.with_columns(pl.col("ds").dt.replace_time_zone("UTC")), tmp_path / "a.csv")
         assert datetime.fromisoformat(pl.read_csv(tmp_path / "a.csv")["ds"][0]).astimezone(UTC).microsecond == micro
+
+
+@needs("excel")
+def test_a_workbook_has_numbers_the_clock_and_its_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The night on which the clock of Berlin is set back: two rows show 02:00."""
+    clock = pl.datetime_range(datetime(2024, 10, 27), datetime(2024, 10, 27, 2), "1h", time_zone="UTC", eager=True)
+    ds = clock.dt.convert_time_zone("Europe/Berlin").alias("ds")
+    frame = pl.DataFrame({"unique_id": ["y"] * 3, "ds": ds, "cutoff": [ds[0]] * 3, "m": [0.125, None, -1e9]})
+    write(frame, tmp_path / "a.xlsx")
+    read = pl.read_excel(tmp_path / "a.xlsx")
+    assert read["m"].to_list() == frame["m"].to_list() and read["unique_id"].to_list() == ["y"] * 3
+    assert read["ds"].dt.hour().to_list() == [2, 2, 3]
+    assert read["utc_offset"].to_list() == ["+02:00", "+01:00", "+01:00"]
+    write(frame.with_columns(pl.int_range(3).alias("ds")), tmp_path / "b.xlsx")  # a clock that counts
+    assert pl.read_excel(tmp_path / "b.xlsx").columns == ["unique_id", "ds", "cutoff", "m"]
+    monkeypatch.setattr(results, "_ROWS", 2)
+    with pytest.raises(UsageError, match="2 rows"):
+        write(frame, tmp_path / "c.xlsx")
+    monkeypatch.setattr(results, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match="xlsxwriter"):
+        results.check_workbook(tmp_path / "c.xlsx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.xlsx", "b.xlsx"]
 
 
 def test_a_mean_outside_of_a_band_is_explained(capsys: pytest.CaptureFixture[str]) -> None:

@@ -420,10 +420,10 @@ class ForecastConfig(Settings):
     )
     seed: Annotated[Seed, Flag(HelpPanel.SIMULATION)] = 0
     samples: Annotated[Path | None, Flag(HelpPanel.SIMULATION, "FILE.parquet")] = Field(
-        None, description="Write every sample path: .parquet, .csv or .json"
+        None, description="Write every sample path: .parquet, .csv, .xlsx or .json"
     )
     output: Annotated[File | None, Flag(HelpPanel.OUTPUT, first=True)] = Field(
-        None, description="Write the forecast: .parquet, .csv or .json"
+        None, description="Write the forecast: .parquet, .csv, .xlsx (extra excel) or .json"
     )
     plot: Annotated[Path | None, Flag(HelpPanel.OUTPUT, "FILE.png", first=True)] = Field(
         None, description="Plot history, forecast and bands: .png, .svg, .pdf or .html"
