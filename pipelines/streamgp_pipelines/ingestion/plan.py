@@ -413,6 +413,7 @@ def _lacking(source: FileSource, table: Table) -> tuple[str, ...]:
             also = f", but {', '.join(map(repr, new))}"
             hint = "if one is the other, rename it"
             hint += f"; else leave the new one out: --signals '{both}'" if both else ""
+            hint += "" if both else "; if the rows are of the times of the table's, join the files before ingest"
         raise SchemaError(
             f"{source.uri} does not fit the table: it has no {', '.join(map(repr, found))}{also}",
             hint=f"{hint}; or ingest the file into another table",
