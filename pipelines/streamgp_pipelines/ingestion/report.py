@@ -218,13 +218,13 @@ def check_share(config: IngestConfig, found: Mapping[str, Any]) -> None:
     would = "would go" if config.dry_run else "went"
     raise DataError(
         f"{refused:,} of {read:,} rows {would} to the quarantine, {reasons[most]:,} as {most!r}",
-        hint="nothing was written" if config.dry_run else _REFUSED,
+        hint=f"{_NOTHING if config.dry_run else _OTHERS}; if that is how it is, say --keep-going",
     )
 
 
 _NO_FAULTS = ("duplicate", "superseded")
-_REFUSED = "the others are in the table: see what is wrong with streamgp describe --table, and ingest into a new one; "
-_REFUSED += "if that is how it is, say --keep-going"
+_NOTHING = "nothing was written"
+_OTHERS = "the others are in the table: see what is wrong with streamgp describe --table, and ingest into a new one"
 
 
 def peak_mb() -> float:
