@@ -91,6 +91,26 @@ def test_a_row_of_the_future_does_not_hide_how_old_the_others_are(tmp_path: Path
     assert found.alarm and found.value == 9 * 3600.0 and "future" in found.about
 
 
+@pytest.mark.parametrize("fleet", [False, True])
+def test_series_that_ended_before_the_others_are_counted_and_named(fleet: bool, tmp_path: Path) -> None:
+    """A meter that no longer sends is not seen in the age of the newest row of all."""
+    data = frame_of(400, ("a", "b", "c"))
+    last: datetime = data["t"].max()  # type: ignore[assignment]
+    ended = (pl.col("unique_id") == "b") & (pl.col("t") > last - timedelta(hours=50))
+    home, _ = trained(tmp_path, data.filter(~ended), fleet=fleet, warmup=100, batch=64)
+    now = last + timedelta(hours=1)
+    found = findings(home, now, max_age="3h")
+    assert not found["age"].alarm and (found["silent"].value, found["silent"].alarm) == (1.0, False)
+    assert "of 3 series" in found["silent"].about and "b since" in found["silent"].about
+    assert findings(home, now, max_age="3h", max_silent=0)["silent"].alarm
+    assert not findings(home, now, max_age="3h", max_silent=1)["silent"].alarm
+    assert findings(home, now, max_age="60h", max_silent=0)["silent"].value == 0.0
+    assert findings(home, now + timedelta(hours=9), max_age="3h")["silent"].value == 3.0
+    assert "silent" not in findings(home, now)
+    with pytest.raises(UsageError, match="--max-age"):
+        findings(home, now, max_silent=0)
+
+
 def test_rows_whose_clock_was_wrong_are_counted(tmp_path: Path) -> None:
     home, last = trained(tmp_path, frame_of(900))
     assert "leaps" not in findings(home)

@@ -471,6 +471,9 @@ class CheckConfig(Settings):
     max_age: Annotated[Seconds | None, Flag(HelpPanel.LIMITS)] = Field(
         None, gt=0, allow_inf_nan=False, description="Oldest that the newest row may be, such as 90m or 26h"
     )
+    max_silent: Annotated[int | None, Flag(HelpPanel.LIMITS, "COUNT")] = Field(
+        None, ge=0, le=LARGEST, description="Most of several series whose newest row may be older than --max-age"
+    )
     max_crps_ratio: Annotated[Ratio, Flag(HelpPanel.LIMITS)] = Field(
         None,
         description="Largest ratio of the newest CRPS (log loss, of outcomes of 0 and 1) to that before, such as 1.2",
@@ -489,6 +492,12 @@ class CheckConfig(Settings):
         description="Rows that count as the newest, at least: from a point of the run's curves on",
     )
     on_alarm: Annotated[OnAlarm, Flag(HelpPanel.ALARMS)] = None
+
+    @model_validator(mode="after")
+    def _silent_for(self) -> Self:
+        if self.max_silent is not None and self.max_age is None:
+            raise ValueError("--max-silent belongs to --max-age")
+        return self
 
     def check_there(self) -> None:
         """The checkpoint."""
