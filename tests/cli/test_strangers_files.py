@@ -12,7 +12,9 @@ import pytest
 import streamgp
 from streamgp.errors import StreamgpWarning, UsageError
 from streamgp_cli._summary import _scale
+from streamgp_cli.describe import _print as _print_described
 from streamgp_cli.forecast import _print
+from streamgp_pipelines.describe import describe_table
 from streamgp_pipelines.forecasting import results
 from streamgp_pipelines.forecasting.results import Forecast, write
 from streamgp_pipelines.moments import Moments
@@ -125,3 +127,14 @@ def test_the_scale_of_mase_says_what_is_beside_it() -> None:
     assert names(_scale(scale, online=True, beside=True), "naive forecast after")
     assert names(_scale(scale, online=True, beside=False), "streamgp compare persistence")
     assert "naive" not in _scale(scale, online=False, beside=False)
+
+
+def test_long_lists_of_names_and_columns_are_cut_and_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    meters = pl.DataFrame({"ds": [START] * 30, "unique_id": [f"m{at:02}" for at in range(30)], "y": [1.0] * 30})
+    meters.write_parquet(tmp_path / "a.parquet")
+    take(tmp_path / "t", tmp_path / "a.parquet")
+    _print_described(describe_table(tmp_path / "t"))
+    assert "m19, ..." in capsys.readouterr().out
+    _print_described({"columns": [{"column": f"c{at}", "type": "double"} for at in range(96)]})
+    shown = capsys.readouterr().out
+    assert names(shown, "c19 76 --json") and "c20" not in shown

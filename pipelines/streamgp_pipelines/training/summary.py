@@ -199,7 +199,10 @@ def _why_late(windows: Windows, table: Table) -> str:
     ordered = "ingest the source into a new table with --lateness D, and rows up to D late are learned in their order"
     if spec.every_ns is None:
         return f"their time is not after that of the row before them in their series: {ordered}"
-    late = f"late, or in the same step of --every as an earlier row: {ordered}"
+    late = (
+        f"late, or in the same step of --every as an earlier row: {ordered}; or begin again with --fresh --late use, "
+    )
+    late += "and they are past values of later forecasts"
     return late if spec.tolerance_ns is not None else f"{late}; for a clock that jitters, with --tolerance"
 
 
