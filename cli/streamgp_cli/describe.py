@@ -37,6 +37,10 @@ def describe(given: Given[DescribeConfig], json: AsJson = False) -> None:
         _print(found)
 
 
+_SHOWN = 20
+"""Columns of a file that are listed where it has more than twice as many."""
+
+
 def _print(found: dict[str, Any]) -> None:
     """Names and values; the columns of a table as a table of their own."""
     from streamgp_cli._output import print_pairs, print_table
@@ -52,6 +56,9 @@ def _print(found: dict[str, Any]) -> None:
         first = ", ".join(f"{name} = {value:g}" for name, value in list(still.items())[:5])
         found["never change"] = f"{len(still):,} signals: {first}" + (", ... (all: --json)" if len(still) > 5 else "")
     nested = {name: found.pop(name) for name in [*found] if isinstance(found[name], dict)}
+    series = nested.get("series", {})
+    if len(series.get("names", ())) < series.get("count", 0):
+        nested["series"] = series | {"names": [*series["names"], "..."]}
     if "interval" in nested:  # seconds are a float, steps are whole numbers
         pace = nested["interval"]
         nested["interval"] = {name: spoken(one) if isinstance(one, float) else one for name, one in pace.items()}
@@ -64,7 +71,9 @@ def _print(found: dict[str, Any]) -> None:
         print_table(["column", "type", "role", "unit", "missing"], rows)
     for rows in lists:
         if rows:
-            print_table(list(rows[0]), [list(row.values()) for row in rows])
+            shown = [list(row.values()) for row in rows[: _SHOWN if len(rows) > 2 * _SHOWN else None]]
+            more = [[f"... {len(rows) - len(shown):,} more (all: --json)", *[None] * (len(rows[0]) - 1)]]
+            print_table(list(rows[0]), shown + more * (len(shown) < len(rows)))
     if aside:
         names = ["line", "reason", "column", "detail", "source"]
         print_table(["newest in quarantine: line", *names[1:]], [[row[name] for name in names] for row in aside])

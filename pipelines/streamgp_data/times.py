@@ -257,24 +257,39 @@ def _may_be_numbers(kind: pa.DataType) -> bool:
 
 
 def format_of(sample: pa.ChunkedArray[Any] | pa.Array[Any]) -> str | None:
-    """A strptime format that all cells of a column of text with a digit have; None where no usual one fits.
+    """A strptime format that all cells of a column of text with a digit have; None where no usual one fits. Of days and
+    months that may be either, those by which the cells are closer together.
 
     Example:
         >>> format_of(pa.array(["31.12.2024 23:45"])), format_of(pa.array(["", "a"])), format_of(pa.array([""]))
         ('%d.%m.%Y %H:%M', None, None)
+        >>> format_of(pa.array(["03/01/2024", "03/02/2024"])), format_of(pa.array(["01/03/2024", "02/03/2024"]))
+        ('%m/%d/%Y', '%d/%m/%Y')
+    """
+    return next(iter(formats_of(sample)), None)
+
+
+def formats_of(sample: pa.ChunkedArray[Any] | pa.Array[Any]) -> list[str]:
+    """All formats of `format_of`: first those by which the cells are closest together.
+
+    Example:
+        >>> formats_of(pa.array(["03/05/2024"])), formats_of(pa.array(["03/15/2024"]))
+        (['%d/%m/%Y', '%m/%d/%Y'], ['%m/%d/%Y'])
     """
     cells = sample.combine_chunks() if isinstance(sample, pa.ChunkedArray) else sample
     if not pa.types.is_string(cells.type):
-        return None
+        return []
     cells = cells.filter(pc.match_substring_regex(cells, r"\d"))  # a row of units is no time
     first = next((text for cell in cells if (text := str(cell).strip()) not in MISSING), "")
+    found: dict[str, int] = {}
     for form in FORMATS:
         if _shape(re.sub(r"^(\d+)\.0+$", r"\1", first)) != _SHAPES[form]:  # a conversion takes a millisecond
             continue
         values, bad = text_times(cells, False, form)
         if not bad.any() and values.null_count < len(values):
-            return form
-    return None
+            least, most = pc.min_max(values.cast(pa.int64())).values()
+            found[form] = most.as_py() - least.as_py()
+    return sorted(found, key=lambda form: found[form])
 
 
 def _shape(text: str) -> tuple[bool, str]:

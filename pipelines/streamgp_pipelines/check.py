@@ -13,19 +13,22 @@ from streamgp_data.checkpoint import Saved, fitting
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import Table
 from streamgp_pipelines.config import CheckConfig
-from streamgp_pipelines.learning.curves import Curves, next_lap
+from streamgp_pipelines.forecasting.forecast import learner_of
+from streamgp_pipelines.learning.curves import Curves, lap_metrics, next_lap
 from streamgp_pipelines.learning.restored import moments_of, read_checkpoint, recipe_of
 from streamgp_pipelines.learning.tail import Tail
 
 AHEAD = 86_400
 """Seconds that a row may be ahead of now, and still count as the newest."""
+NAMED = 3
+"""Series without new rows that are named, those that are silent for longest."""
 
 
 class CheckResult(NamedTuple):
     """One thing that was looked at.
 
     Attributes:
-        name: age, crps_ratio (or log_loss_ratio), naive_ratio, coverage or leaps.
+        name: age, silent (of several series), crps_ratio (or log_loss_ratio), naive_ratio, coverage or leaps.
         value: seconds, or the number; None where it is not known (yet).
         limit: what was asked for; None where nothing was.
         alarm: whether the value is beyond the limit.
@@ -42,8 +45,9 @@ class CheckResult(NamedTuple):
 def check(config: CheckConfig, now: datetime | None = None) -> list[CheckResult]:
     """Compare a checkpoint with limits. Nothing is learned or written.
 
-    The newest scores are those of the last `--recent` rows at least: the points of the run's curves, which are 1,000
-    rows apart (more after 512,000 rows). Those of fewer rows than two points are not known.
+    The newest scores are those of the last `--recent` rows at least, up to the newest that was learned: the points of
+    the run's curves, which are 1,000 rows apart (more after 512,000 rows), and what was scored since the last of them.
+    Those of fewer rows than a point are not known.
 
     Args:
         config: which checkpoint, and the limits.
@@ -54,7 +58,7 @@ def check(config: CheckConfig, now: datetime | None = None) -> list[CheckResult]
         UsageError: an age is asked for where times are no dates.
     """
     saved = read_checkpoint(config.checkpoint)
-    return [_age(saved, config, now or datetime.now(UTC)), *_scores(saved, config), *_leaps(saved)]
+    return [*_ages(saved, config, now or datetime.now(UTC)), *_scores(saved, config), *_leaps(saved)]
 
 
 def _leaps(saved: Saved) -> list[CheckResult]:
@@ -68,39 +72,68 @@ def _leaps(saved: Saved) -> list[CheckResult]:
     return [CheckResult("leaps", float(count), None, False, said)] if count else []
 
 
-def _age(saved: Saved, config: CheckConfig, now: datetime) -> CheckResult:
-    """How long ago the newest row was."""
+def _ages(saved: Saved, config: CheckConfig, now: datetime) -> list[CheckResult]:
+    """How long ago the newest row was, and in how many of several series that of their own is too old."""
     moments = moments_of(saved)
     if not moments.clock or moments.elapsed:
         if config.max_age is not None:
             raise UsageError("--max-age: the times of this run are no dates", hint="leave it out")
-        return CheckResult("age", None, None, False, "the times are no dates")
-    tail = Tail()
-    saved.restore({"tail": tail})
-    with fitting(f"the windows in {saved.path}"):
-        windows = [state.tensors["windows"] for state in saved.states() if "windows" in state.tensors]
-        seen = [time for held in windows for time in held["ds"].numpy()[held["step"].numpy() >= 0].tolist()]
-        if tail.rows is not None:  # rows behind the last full micro-batch
-            seen += times(tail.rows, str(recipe_of(saved).spec.time)).tolist()
-    if not seen:
-        return CheckResult("age", None, config.max_age, config.max_age is not None, "no row was read")
+        return [CheckResult("age", None, None, False, "the times are no dates")]
     clock = now.astimezone().replace(tzinfo=None) if moments.zone is None else now.replace(tzinfo=None)
     latest = int((np.datetime64(clock, "ns") + np.timedelta64(AHEAD, "s")).astype(np.int64))
-    past = [time for time in seen if time <= latest]
-    newest = np.datetime64(max(past or seen), "ns")
-    age = float((np.datetime64(clock, "ns") - newest) / np.timedelta64(1, "s"))
-    written = moments.write([int(newest.astype(np.int64))])[0]
-    about = f"the newest row is of {written}" + (": is a clock or a time zone wrong?" if age < -60 else "")
-    if past and len(past) < len(seen):
+    seen, future = _newest(saved, latest)
+    if not seen and not future:
+        return [CheckResult("age", None, config.max_age, config.max_age is not None, "no row was read")]
+
+    def age(time: int) -> float:
+        return float((np.datetime64(clock, "ns") - np.datetime64(time, "ns")) / np.timedelta64(1, "s"))
+
+    newest = max((seen or future).values())
+    about = f"the newest row is of {moments.write([newest])[0]}"
+    about += ": is a clock or a time zone wrong?" if age(newest) < -60 else ""
+    if seen and future:
         about += "; rows of the future are left out: is a clock wrong?"
-    alarm = _beyond(age, config.max_age) or (config.max_age is not None and not past)
-    return CheckResult("age", age, config.max_age, alarm, about)
+    alarm = _beyond(age(newest), config.max_age) or (config.max_age is not None and not seen)
+    found = [CheckResult("age", age(newest), config.max_age, alarm, about)]
+    if config.max_age is not None and len(seen) > 1:
+        old = sorted((time, name) for name, time in seen.items() if age(time) > config.max_age)
+        named = ", ".join(f"{name} since {moments.write([time])[0]}" for time, name in old[:NAMED])
+        about = f"of {len(seen):,} series whose newest row is older than --max-age"
+        about += f": {named}{' ...' if len(old) > NAMED else ''}" if old else ""
+        found.append(CheckResult("silent", len(old), config.max_silent, _beyond(len(old), config.max_silent), about))
+    return found
+
+
+def _newest(saved: Saved, latest: int) -> tuple[dict[str, int], dict[str, int]]:
+    """The newest time of each series up to `latest`, and of those that have rows after it."""
+    tail, spec, least = Tail(), recipe_of(saved).spec, np.iinfo(np.int64).min
+    saved.restore({"tail": tail})
+    seen, future = dict[str, int](), dict[str, int]()
+
+    def note(names: list[str], past: list[int], ahead: list[int]) -> None:
+        for found, newest in ((seen, past), (future, ahead)):
+            for name, time in zip(names, newest, strict=False):
+                if time > least:
+                    found[name] = max(time, found.get(name, time))
+
+    with fitting(f"the windows in {saved.path}"):
+        for state in saved.states():
+            if (held := state.tensors.get("windows")) is not None:
+                about: Any = state.rest["windows"]
+                ds, known = held["ds"].numpy(), held["step"].numpy() >= 0
+                parts = (np.where(known & part, ds, least).max(1).tolist() for part in (ds <= latest, ds > latest))
+                note(about["names"] if spec.series else [""], *parts)
+    if tail.rows is not None:  # rows behind the last full micro-batch
+        ds = times(tail.rows, str(spec.time))
+        parts = (np.where(part, ds, least).tolist() for part in (ds <= latest, ds > latest))
+        names: list[Any] = tail.rows.column(spec.series).to_pylist() if spec.series else [""] * len(ds)
+        note(names, *parts)
+    return seen, future
 
 
 def _scores(saved: Saved, config: CheckConfig) -> list[CheckResult]:
     """The newest loss over that of all rows before, and over the naive one; the newest coverage of the widest band."""
-    curves = Curves()
-    saved.restore({"curves": curves})
+    curves = _curves(saved)
     rows, weight = np.array(curves.rows), np.array(curves.weight)
     new = rows > rows[-1] - config.recent if len(rows) else np.zeros(0, bool)
 
@@ -139,6 +172,18 @@ def _scores(saved: Saved, config: CheckConfig) -> list[CheckResult]:
             CheckResult("coverage", share, config.min_coverage, low, f"of the {level} % band, in the same rows")
         )
     return found
+
+
+def _curves(saved: Saved) -> Curves:
+    """The points of the run's curves, and one more of the rows since the last of them."""
+    curves = Curves()
+    saved.restore({"curves": curves})
+    if curves.rows and saved.rows > curves.rows[-1]:
+        learner, _ = learner_of(saved)
+        lap = learner.scores.lap()
+        if lap["scored"]:
+            curves.add(saved.rows, float(lap["scored"]), lap_metrics(lap, None))  # type: ignore[arg-type]
+    return curves
 
 
 def _no_bands(saved: Saved, curves: Curves) -> str:

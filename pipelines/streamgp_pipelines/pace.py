@@ -51,6 +51,8 @@ class Pace:
             times: (N,) as the table stores them.
             series: (N,) names, None where there is one series.
         """
+        if not len(times):  # a commit of versions alone
+            return
         first, last = int(times.min()), int(times.max())
         self.span = (first, last) if self.span is None else (min(first, self.span[0]), max(last, self.span[1]))
         codes = np.zeros(len(times), np.int64)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -46,6 +47,19 @@ BLOCKS = 80
 """Pieces of the stream whose coverage is counted: what tenths are made of; when all are full, two become one."""
 MOST_SERIES = 100
 """Series whose coverage is reported; of more, those with the lowest and the highest."""
+
+
+SEVERAL = 5
+"""Series, at least, of which one is said to decide the scores of all."""
+
+
+class Heaviest(NamedTuple):
+    """A series by its code, its share of the absolute error of all, and mae and mase of the others."""
+
+    series: int
+    share: float
+    mae: float
+    mase: float | None
 
 
 class Scores(Declared):
@@ -277,6 +291,23 @@ class Scores(Declared):
                 parts[target] = {"scored": int(rows), "mae": mae, "naive_mae": naive, "ratio": ratio}
             name = names[code] if code < len(names) else str(code)
             found[name] = parts if outputs > 1 else parts[self.shape.targets[0]]
+        return found
+
+    def heaviest(self) -> dict[str, Heaviest]:
+        """By target, the one of several series that makes more than half of the absolute error, where there is one."""
+        found: dict[str, Heaviest] = {}
+        sums = self._own.reshape(-1, 2, self.shape.outputs, self.shape.horizon).sum(3)
+        for at, target in enumerate(self.shape.targets):
+            rows, absolute = sums[:, :, at].T
+            if np.count_nonzero(rows) < SEVERAL or self.binary:
+                continue
+            code, total = int(absolute.argmax()), absolute.sum()
+            if absolute[code] > 0.5 * total:
+                rest = self._own.copy()
+                rest[code] = 0.0
+                columns = at * self.shape.horizon + np.arange(self.shape.horizon)
+                mae = float((total - absolute[code]) / (rows.sum() - rows[code]))
+                found[target] = Heaviest(code, float(absolute[code] / total), mae, self._mase(rest, columns))
         return found
 
     def _part(self, counts: NDArray[np.float64]) -> dict[str, Json]:

@@ -155,8 +155,8 @@ class Faults:
         self._told: set[str] = set()
         self._held = np.zeros((len(_PARTS), 0, len(columns)))
 
-    def take(self, code: Ints, values: Floats) -> Found:
-        """The next rows (B, C) of these series (B,), in their order."""
+    def take(self, code: Ints, values: Floats, names: Sequence[str] = ()) -> Found:
+        """The next rows (B, C) of these series (B,), in their order; names: of the series, where they have some."""
         if len(self.declared):
             values = np.where(np.isin(values, self.declared), np.nan, values)
         if not self.finds or not values.size:
@@ -168,7 +168,7 @@ class Faults:
         plain = (np.where(coded, np.nan, values) if coded.any() else values)[order]
         spikes, seconds = self._spikes(plain, own) if self.spikes else ([], [])
         levels = sorted(Level(int(order[row]), int(own[row]), column) for row, column in seconds)
-        news = [self._spike_news(order, plain, spike) for spike in spikes]
+        news = [self._spike_news(order, plain, spike, _of(names, own[spike.row])) for spike in spikes]
         for spike in spikes:
             plain[spike.row, spike.column] = np.nan
         runs = _Runs(plain, own, self._held)
@@ -183,7 +183,7 @@ class Faults:
                 if dead is not None:
                     where, value = int(order[dead.row]), float(plain[dead.row, column])
                     stuck.append(Stuck(where, int(code[where]), column, value))
-                    news.append(self._dead_news(where, column, value, dead))
+                    news.append(self._dead_news(where, column, value, dead, _of(names, code[where])))
         runs.store(self._held)
         for _, key, sentence in sorted(news):
             if key not in self._told:
@@ -333,19 +333,19 @@ class Faults:
             return np.inf
         return max(float(self.least), OFTEN * longest + 1, math.log(CHANCE / pairs) / math.log(share))
 
-    def _spike_news(self, order: Ints, plain: Floats, spike: _Spike) -> _News:
+    def _spike_news(self, order: Ints, plain: Floats, spike: _Spike, of: str) -> _News:
         key, value = self.columns[spike.column], float(plain[spike.row, spike.column])
         sentence = (
-            f"{key} is {value:.6g}, {spike.ranges:,.0f} times as far from all its values before as these are from "
+            f"{key}{of} is {value:.6g}, {spike.ranges:,.0f} times as far from all its values before as these are from "
             "each other: a row alone like that is scored, and counts as missing among the values that forecasts look "
             "back on; --sentinel none takes it as a value"
         )
         return _News(int(order[spike.row]), f"{key} spike", sentence)
 
-    def _dead_news(self, row: int, column: int, value: float, dead: _Dead) -> _News:
+    def _dead_news(self, row: int, column: int, value: float, dead: _Dead, of: str) -> _News:
         key = self.columns[column]
         sentence = (
-            f"{key} has been exactly {value:.6g} for {dead.rows:,} rows, and never kept a value for more than "
+            f"{key}{of} has been exactly {value:.6g} for {dead.rows:,} rows, and never kept a value for more than "
             f"{dead.longest:,} before: its sensor counts as dead, and its values as missing, until another one comes; "
             "--sentinel none takes them as values"
         )
@@ -376,6 +376,11 @@ class Faults:
         about: Any = rest
         self._held, self.said = held, list(about["said"])
         self._count, self._told = dict(about["count"]), set(about["told"])
+
+
+def _of(names: Sequence[str], code: int) -> str:
+    """Which series, behind the name of a column."""
+    return f" of {names[code]}" if names else ""
 
 
 class _Runs:

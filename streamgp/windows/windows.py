@@ -132,7 +132,7 @@ class Windows:
         """
         read = self._read(rows, code)
         self._reserve()
-        found = self._faults.take(read.code, read.values)
+        found = self._faults.take(read.code, read.values, self.names if self.spec.series else ())
         read = read._replace(values=found.values, truths=found.truths)
         if found.stuck or found.levels or self._dead:
             return self._in_pieces(read, found.stuck, found.levels)

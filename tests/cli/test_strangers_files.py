@@ -10,11 +10,15 @@ import polars as pl
 import pytest
 
 import streamgp
-from streamgp.errors import StreamgpWarning
+from streamgp.errors import StreamgpWarning, UsageError
 from streamgp_cli._summary import _scale
+from streamgp_cli.describe import _print as _print_described
 from streamgp_cli.forecast import _print
+from streamgp_pipelines.describe import describe_table
+from streamgp_pipelines.forecasting import results
 from streamgp_pipelines.forecasting.results import Forecast, write
 from streamgp_pipelines.moments import Moments
+from tests.needs import needs
 from tests.pipelines.ingesting import take
 from tests.pipelines.ingesting import write as written
 from tests.words import names, naming
@@ -88,6 +92,28 @@ def test_times_of_a_csv_have_a_fraction_where_one_has(tmp_path: Path) -> None:
         assert datetime.fromisoformat(pl.read_csv(tmp_path / "a.csv")["ds"][0]).astimezone(UTC).microsecond == micro
 
 
+@needs("excel")
+def test_a_workbook_has_numbers_the_clock_and_its_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The night on which the clock of Berlin is set back: two rows show 02:00."""
+    clock = pl.datetime_range(datetime(2024, 10, 27), datetime(2024, 10, 27, 2), "1h", time_zone="UTC", eager=True)
+    ds = clock.dt.convert_time_zone("Europe/Berlin").alias("ds")
+    frame = pl.DataFrame({"unique_id": ["y"] * 3, "ds": ds, "cutoff": [ds[0]] * 3, "m": [0.125, None, -1e9]})
+    write(frame, tmp_path / "a.xlsx")
+    read = pl.read_excel(tmp_path / "a.xlsx")
+    assert read["m"].to_list() == frame["m"].to_list() and read["unique_id"].to_list() == ["y"] * 3
+    assert read["ds"].dt.hour().to_list() == [2, 2, 3]
+    assert read["utc_offset"].to_list() == ["+02:00", "+01:00", "+01:00"]
+    write(frame.with_columns(pl.int_range(3).alias("ds")), tmp_path / "b.xlsx")  # a clock that counts
+    assert pl.read_excel(tmp_path / "b.xlsx").columns == ["unique_id", "ds", "cutoff", "m"]
+    monkeypatch.setattr(results, "_ROWS", 2)
+    with pytest.raises(UsageError, match="2 rows"):
+        write(frame, tmp_path / "c.xlsx")
+    monkeypatch.setattr(results, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match="xlsxwriter"):
+        results.check_workbook(tmp_path / "c.xlsx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.xlsx", "b.xlsx"]
+
+
 def test_a_mean_outside_of_a_band_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     frame = pl.DataFrame(
         {"unique_id": ["v"] * 2, "ds": [1, 2], "m": [0.4, 0.0], "m-lo-80": [0.0] * 2, "m-hi-80": [0.0] * 2}
@@ -103,3 +129,14 @@ def test_the_scale_of_mase_says_what_is_beside_it() -> None:
     assert names(_scale(scale, online=True, beside=True), "naive forecast after")
     assert names(_scale(scale, online=True, beside=False), "streamgp compare persistence")
     assert "naive" not in _scale(scale, online=False, beside=False)
+
+
+def test_long_lists_of_names_and_columns_are_cut_and_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    meters = pl.DataFrame({"ds": [START] * 30, "unique_id": [f"m{at:02}" for at in range(30)], "y": [1.0] * 30})
+    meters.write_parquet(tmp_path / "a.parquet")
+    take(tmp_path / "t", tmp_path / "a.parquet")
+    _print_described(describe_table(tmp_path / "t"))
+    assert "m19, ..." in capsys.readouterr().out
+    _print_described({"columns": [{"column": f"c{at}", "type": "double"} for at in range(96)]})
+    shown = capsys.readouterr().out
+    assert names(shown, "c19 76 --json") and "c20" not in shown

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streamgp.errors import DataError, UsageError
 from streamgp_data.instants import FORMATS, text_times
-from streamgp_data.times import Clock, TimeReader, Times, decide, format_of, is_time
+from streamgp_data.times import Clock, TimeReader, Times, decide, format_of, formats_of, is_time
 from tests.properties import examples
 from tests.words import names, naming
 
@@ -225,6 +225,14 @@ def test_the_format_of_a_cell_is_the_first_that_reads_it() -> None:
         found = {cell: form for cell, wrong in zip(cells, bad, strict=True) if not wrong} | found
     assert set(FORMATS) - set(found.values()) == set()
     assert [format_of(pa.array([cell])) for cell in cells] == [found.get(cell) for cell in cells]
+
+
+@pytest.mark.parametrize(("form", "other"), [("%m/%d/%Y %H:%M", "%d/%m/%Y %H:%M"), ("%d/%m/%Y", "%m/%d/%Y")])
+def test_days_and_months_that_may_be_either_are_those_that_are_closer_together(form: str, other: str) -> None:
+    """The first eleven days of March, each of which may be the third of a month."""
+    days = [datetime(2024, 3, day).strftime(form) for day in range(1, 12)]
+    assert formats_of(pa.array(days)) == [form, other] and format_of(pa.array(days)) == form
+    assert set(formats_of(pa.array(days[4:5]))) == {form, other}  # one day alone
 
 
 def test_what_looks_like_a_time() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from streamgp_pipelines.numbers import number
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run
 
 
@@ -41,3 +42,20 @@ def test_they_go_on_with_the_run(tmp_path: Path) -> None:
     run(table, tmp_path / "d", max_rows=400)
     assert run(table, tmp_path / "d")["by_series"] == whole["by_series"]
     assert_same_state(tmp_path / "c", tmp_path / "d")
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("fleet", [False, True])
+def test_the_one_series_that_decides_the_scores_is_named(tmp_path: Path, fleet: bool) -> None:
+    """A meter of five is replaced by one that counts in thousandths."""
+    data = frame_of(300, tuple("abcde"))
+    replaced = (pl.col("unique_id") == "c") & (pl.col("t") > data["t"][900])
+    changed = data.with_columns(y=pl.when(replaced).then(pl.col("y") * 1000).otherwise("y"))
+    options = {"predictions": tmp_path / "p.parquet", "fleet": fleet, "warmup": 100 if fleet else 500, "season": 1}
+    found = run(make_table(tmp_path / "t", changed), tmp_path / "c", **options)
+    told = [note for note in found["warnings"] if "decides the scores" in note]
+    scored = pl.read_parquet(tmp_path / "p.parquet").filter(pl.col("unique_id") != "c")
+    mae = number(float((scored["y"] - scored["linear"]).abs().mean()))  # type: ignore[arg-type]
+    assert len(told) == 1 and told[0].startswith("c makes 9") and f"MAE {mae}, MASE" in told[0]
+    steady = run(make_table(tmp_path / "u", data), tmp_path / "d", **options)
+    assert not any("decides the scores" in note for note in steady["warnings"])

@@ -57,6 +57,18 @@ def test_the_newest_rows_are_those_that_are_asked_for(tmp_path: Path) -> None:
     assert findings(home, recent=10_000)["crps_ratio"].value is None
 
 
+def test_rows_since_the_last_point_count_among_the_newest(tmp_path: Path) -> None:
+    """900 rows of a fault that began after the last point: hourly, these would be five weeks that nobody is told of."""
+    noise = np.where(np.arange(2900) >= 2000, 3.0, 0.0) * np.random.default_rng(0).standard_normal(2900)
+    data = frame_of(2900).with_columns(y=pl.col("y") + noise)
+    home, _ = trained(tmp_path, data, predictions=tmp_path / "scored.parquet")
+    found = findings(home, max_crps_ratio=1.2)["crps_ratio"]
+    assert found.alarm and "1,000 to 2,900" in found.about
+    rows = pl.read_parquet(tmp_path / "scored.parquet").filter(pl.col("cutoff") >= data["t"][999])
+    inside = (rows["y"] >= rows["linear-lo-95"]) & (rows["y"] <= rows["linear-hi-95"])
+    assert findings(home)["coverage"].value == pytest.approx(inside.mean(), abs=0.002)
+
+
 def test_little_that_was_scored_is_no_alarm(tmp_path: Path) -> None:
     home, _ = trained(tmp_path, frame_of(900))
     found = findings(home, max_crps_ratio=0.1, min_coverage=0.99)
@@ -77,6 +89,26 @@ def test_a_row_of_the_future_does_not_hide_how_old_the_others_are(tmp_path: Path
     home, _ = trained(tmp_path, pl.concat([data, far]), batch=256)
     found = findings(home, last + timedelta(hours=9), max_age="3h")["age"]  # type: ignore[operator]
     assert found.alarm and found.value == 9 * 3600.0 and "future" in found.about
+
+
+@pytest.mark.parametrize("fleet", [False, True])
+def test_series_that_ended_before_the_others_are_counted_and_named(fleet: bool, tmp_path: Path) -> None:
+    """A meter that no longer sends is not seen in the age of the newest row of all."""
+    data = frame_of(400, ("a", "b", "c"))
+    last: datetime = data["t"].max()  # type: ignore[assignment]
+    ended = (pl.col("unique_id") == "b") & (pl.col("t") > last - timedelta(hours=50))
+    home, _ = trained(tmp_path, data.filter(~ended), fleet=fleet, warmup=100, batch=64)
+    now = last + timedelta(hours=1)
+    found = findings(home, now, max_age="3h")
+    assert not found["age"].alarm and (found["silent"].value, found["silent"].alarm) == (1.0, False)
+    assert "of 3 series" in found["silent"].about and "b since" in found["silent"].about
+    assert findings(home, now, max_age="3h", max_silent=0)["silent"].alarm
+    assert not findings(home, now, max_age="3h", max_silent=1)["silent"].alarm
+    assert findings(home, now, max_age="60h", max_silent=0)["silent"].value == 0.0
+    assert findings(home, now + timedelta(hours=9), max_age="3h")["silent"].value == 3.0
+    assert "silent" not in findings(home, now)
+    with pytest.raises(UsageError, match="--max-age"):
+        findings(home, now, max_silent=0)
 
 
 def test_rows_whose_clock_was_wrong_are_counted(tmp_path: Path) -> None:

@@ -244,3 +244,21 @@ def test_the_unit_of_a_column_can_be_left_out() -> None:
     with pytest.raises(UsageError) as refused:
         spec(ROWS, schema, target="Load")
     assert refused.value.hint == "did you mean 'Load (net)' or 'Load (all)'?"
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+10:00"])
+@pytest.mark.parametrize("role", ["inputs", "known"])
+def test_a_column_that_may_sum_up_its_own_day_is_told(role: str, zone: str, tmp_path: Path) -> None:
+    """The mean of a day beside each of its hours foretells them; a flag, the weekday or the temperature do not."""
+    rows = frame_of(900, ("a", "b"), zone="UTC")
+    hours = 10 if zone == "+10:00" else 0
+    local = pl.col("t").dt.convert_time_zone("UTC" if hours else zone).dt.offset_by(f"{hours}h").dt
+    rows = rows.with_columns(
+        day_mean=pl.col("y").mean().over("unique_id", local.date()), weekday=local.weekday(), holiday=local.day() == 1
+    ).cast({"weekday": pl.Float64, "holiday": pl.Float64})
+    make_table(tmp_path / "t", rows, cuts=(500,), zone=zone)
+    options = {"season": (), "model": "persistence", role: ("day_mean", "weekday", "holiday", "x")}
+    told = open_session(config_of(tmp_path / "t", tmp_path / "c", **options)).warnings
+    assert [note for note in told if "in each day" in note] == [note for note in told if "day_mean has one" in note]
+    assert sum("in each day" in note for note in told) == 1

@@ -43,6 +43,16 @@ def test_two_series_with_gaps(tmp_path: Path) -> None:
     assert told["version"] == Table.open(tmp_path / "t").version
 
 
+def test_a_source_of_corrections_alone(tmp_path: Path) -> None:
+    """Its commit adds versions of rows, and no row of a time of its own."""
+    for name, values in (("a", (1, 2, 3)), ("b", (4, 5, 6))):
+        text = "ds,y\n" + "".join(f"2024-01-01 0{hour}:00,{value}\n" for hour, value in enumerate(values))
+        take(tmp_path / "t", write(tmp_path / f"{name}.csv", text), duplicates="last")
+    told = describe_table(tmp_path / "t")
+    assert (told["versions"], told["span"]) == (3, ["2024-01-01T00:00:00", "2024-01-01T02:00:00"])
+    assert (told["gaps"], told["interval"]["observed"]) == (0, 3600.0)  # type: ignore[index,call-overload]
+
+
 def test_chunks_do_not_matter(tmp_path: Path) -> None:
     """Gaps and intervals across the chunks of a reader, against one look at all rows."""
     rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import streamgp
+from streamgp_pipelines import compare
 from tests.pipelines.worlds import assert_same_state, make_table, run
 
 DAY, HOURS = 24, 1000
@@ -63,6 +64,25 @@ def test_every_scored_forecast_of_a_run_is_at_the_bound_or_above_and_a_restart_k
     run(table, tmp_path / "d", max_rows=250, **options)
     run(table, tmp_path / "d", **options)
     assert_same_state(tmp_path / "c", tmp_path / "d")
+
+
+def test_peers_keep_to_it_as_models_do(tmp_path: Any) -> None:
+    """Nights of a model are at 0: a ridge regression beside it that was not told would lose by that alone."""
+    y = sun(2)[:600]
+    y[500] = -5.0
+    data = frame(y).with_columns(pl.col("t").dt.replace_time_zone("UTC"))
+    make_table(tmp_path / "t", data)
+    options: dict[str, Any] = {"horizon": 4, "lags": 4, "season": DAY, "batch": DAY, "warmup": 96, "level": (95.0,)}
+    least, maes = {}, {}
+    for lower in ("found", "none", 0.0):
+        given = {} if lower == "found" else {"lower": lower}
+        compare(tmp_path / "t", models="ridge", directory=tmp_path / str(lower), **options, **given)
+        rows = pl.read_parquet(tmp_path / str(lower) / "ridge" / "predictions.parquet")
+        maes[lower] = float((rows["y"] - rows["ridge"]).abs().mean())  # type: ignore[arg-type]
+        before, after = pl.col("cutoff") < data["t"][480], pl.col("cutoff") > data["t"][530]
+        least[lower] = [rows.filter(part)["ridge-lo-95"].min() for part in (before, after)]
+    assert [[bound < 0 for bound in pair] for pair in least.values()] == [[False, True], [True, True], [False, False]]
+    assert maes["found"] < maes["none"] and maes["found"] == pytest.approx(maes[0.0], rel=0.05)
 
 
 def test_a_value_below_ends_it() -> None:

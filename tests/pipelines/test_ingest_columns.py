@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamgp.errors import UsageError
+from streamgp.errors import SchemaError, UsageError
 from streamgp_data.table import Table
 from tests.pipelines.ingesting import FRAME, START, quarantine, rows, take, write
 
@@ -118,3 +118,10 @@ def test_the_quarantine_has_reason_source_line_and_the_row(tmp_path: Path) -> No
     assert bad["row"].to_list()[3] == "2024-01-03,6"
     assert json.loads(bad["row"][4])["note"] == "again"
     assert "'1.2.3' is not a number" in bad["detail"][0]
+
+
+def test_a_file_of_other_columns_at_the_same_times_is_to_be_joined(tmp_path: Path) -> None:
+    take(tmp_path / "t", write(tmp_path / "load.csv", "ds,load\n2024-01-01,1\n2024-01-02,2\n"))
+    with pytest.raises(SchemaError) as caught:
+        take(tmp_path / "t", write(tmp_path / "weather.csv", "ds,temperature\n2024-01-01,1\n2024-01-02,2\n"))
+    assert "join the files before ingest" in caught.value.hint

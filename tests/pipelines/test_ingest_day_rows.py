@@ -163,7 +163,7 @@ def test_days_and_months_are_not_guessed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", text(NUMBERED[0], days, "%m/%d/%Y"))
     with pytest.raises(UsageError) as refused:
         take(tmp_path / "t", path)
-    assert refused.value.hint == "say --time-format '%d/%m/%Y' or '%m/%d/%Y'"
+    assert refused.value.hint == "say --time-format '%m/%d/%Y' or '%d/%m/%Y'"
     assert "may be the other way round" in str(describe_file(DescribeConfig(source=path))["note"])
     take(tmp_path / "t", path, time_format="%m/%d/%Y")
     assert rows(tmp_path / "t")["Date,hour"][-1] == datetime(2024, 1, 5, 23)

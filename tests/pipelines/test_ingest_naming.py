@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from streamgp.errors import DataError
+from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.ingestion.ingest import ingest
+from streamgp_pipelines.ingestion.report import check_share
 from tests.pipelines.ingesting import rows, take, write
+from tests.words import names
 
 HOURS = [f"2024-01-01 {hour:02d}:00" for hour in range(6)]
 METERS = {
@@ -33,6 +39,50 @@ def test_the_column_of_the_series_is_named_first(name: str, blocks: bool, tmp_pa
     again = take(tmp_path / "u", path, series=column)
     assert (again["added"], again["quarantined"], rows(tmp_path / "u").height) == (len(pairs), {}, len(pairs))
     assert not any("--series" in str(hint) for hint in again["hints"])
+
+
+def registers(*codes: str) -> str:
+    """Two meters, of which each has these."""
+    lines = [f"{hour},{meter},{code}" for hour in HOURS for meter in "ab" for code in codes]
+    return "\n".join(["ds,meter,code,y", *(f"{line},{7 * at % 31 + 0.5}" for at, line in enumerate(lines)), ""])
+
+
+@pytest.mark.parametrize("options", [{}, {"duplicates": "mean"}, {"dry_run": True}])
+@pytest.mark.parametrize(("series", "codes"), [(None, ("1.8.0", "2.8.0")), ("meter", ("1.8.0", "2.8.0")), (None, "12")])
+def test_two_columns_that_name_the_series_are_named_first(
+    series: str | None, codes: tuple[str, ...], options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Import and export of each meter: one of them alone, or their mean, is neither."""
+    given = {**options, **({} if series is None else {"series": series})}
+    first = str(take(tmp_path / "t", write(tmp_path / "a.csv", registers(*codes)), **given)["hints"][0])
+    assert names(first, "'meter' 'code' --series") and "if they are no corrections" in first
+
+
+@pytest.mark.parametrize("options", [{"dry_run": True}, {"duplicates": "last"}])
+def test_the_column_of_the_series_is_named_before_anything_is_written_and_where_versions_are_taken(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    lines = [f"{hour},{meter},{at}" for at, hour in enumerate(HOURS) for meter in ("north", "south")]
+    text = "\n".join(["ds,meter,y", *(f"{line}.{7 * place % 13}" for place, line in enumerate(lines)), ""])
+    hints = take(tmp_path / "t", write(tmp_path / "a.csv", text), **options)["hints"]
+    assert "--series 'meter'" in str(hints[0]) and "mean has one row" not in str(hints)
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_dry_run_that_would_refuse_most_rows_names_no_table(dry: bool, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", registers("1.8.0", "2.8.0", "3.8.0"))
+    config = IngestConfig.read({"source": [str(path)], "table": str(tmp_path / "t"), "dry_run": dry})
+    with pytest.raises(DataError) as caught:
+        check_share(config, ingest(config))
+    assert ("are in the table" in caught.value.hint) != dry
+
+
+def test_corrections_that_are_declared_name_no_series(tmp_path: Path) -> None:
+    head, options = "ds,y,status", {"duplicates": "last"}
+    for name in ("W", "E"):
+        text = "\n".join([head, *(f"{hour},{at},{name}" for at, hour in enumerate(HOURS)), ""])
+        hints = take(tmp_path / "t", write(tmp_path / f"{name}.csv", text), **options)["hints"]
+    assert "--series" not in str(hints) and "the last of them is read" in str(hints)
 
 
 def test_corrected_values_are_no_series(tmp_path: Path) -> None:

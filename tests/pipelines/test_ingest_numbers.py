@@ -122,6 +122,7 @@ CONVENTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "with units": ("a\n1,200 kW\n12,345 kW", {"a": "1,200 kW"}),
     "no-break spaces": ("a\n950\n1\u00a0200\n1\u202f234\u202f567,5", {"a": [950.0, 1200.0, 1234567.5]}),
     "no-break spaces and a unit": ("a\n1\u00a0200,5\u00a0kW\n950 kW", {"a": [1200.5, 950.0]}),
+    "a minus behind decimals": ("a;b\n5,00-;1,5-2,5\n1.234,5-;5,-\n3,5;2-", {"a": [-5.0, -1234.5, 3.5], "b": None}),
     "a Unicode minus": ("a\n\u22125,5\n5\n1e\u22123", {"a": [-5.5, 5.0, 0.001]}),
     "a no-break space elsewhere": ("a\n1\u00a02\nx\u00a01", {"a": None}),
 }

@@ -266,3 +266,12 @@ def test_a_later_source_is_read_in_the_format_of_the_first(time: str, form: str,
     iso = take(tmp_path / "t", write(tmp_path / "iso.csv", f"{time},y\n2024-02-04{gap}00:00,4\n"))
     assert not iso["hints"]
     assert [day.day for day in rows(tmp_path / "t")[time].to_list()] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("days", [["03/05/2024"], ["03/05/2024", "03/06/2024"]])
+def test_of_a_day_and_a_month_that_may_be_either_both_are_named(days: list[str], tmp_path: Path) -> None:
+    lines = [f"{day} {hour:02}:00,{hour}" for day in days for hour in range(24)]
+    with pytest.raises(UsageError) as caught:
+        take(tmp_path / "t", write(tmp_path / "a.csv", "\n".join(["time,load", *lines, ""])))
+    hint = str(caught.value.hint)
+    assert names(hint, "%d/%m/%Y %m/%d/%Y") and (len(days) == 1) == (hint.index("%d/%m") < hint.index("%m/%d"))

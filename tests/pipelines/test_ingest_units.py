@@ -298,3 +298,18 @@ def test_columns_are_taken_by_their_names_without_units(tmp_path: Path) -> None:
     assert rows(tmp_path / "t").columns[1:] == ["ds", "A (kW)", "B [kW]"]
     take(tmp_path / "m", path, melt=["A", "B", "C"])
     assert rows(tmp_path / "m")["unique_id"].unique(maintain_order=True).to_list() == ["A (kW)", "B [kW]", "C (kW)"]
+
+
+@pytest.mark.parametrize("options", [{}, {"dry_run": True}])
+def test_a_column_of_units_that_changes_by_a_prefix_is_told(options: dict[str, Any], tmp_path: Path) -> None:
+    """A meter was replaced by one that counts Wh; a meter of water and the letters of a status are no such change."""
+
+    def told(name: str, *said: str, table: str = "t") -> bool:
+        lines = [f"2024-01-{1 + at:02};{at};{unit};W" for at, unit in enumerate(said)]
+        path = write(tmp_path / name, "\n".join(["ds;use;unit;status", *lines, ""]))
+        return any(names(str(hint), "'unit' kWh Wh") for hint in take(tmp_path / table, path, **options)["hints"])
+
+    assert told("a.csv", "kWh", "kWh", "Wh") and not told("b.csv", "kWh", "kWh", "m³", table="u")
+    assert not told("c.csv", "kWh", table="v")
+    take(tmp_path / "w", write(tmp_path / "first.csv", "ds;use;unit;status\n2023-01-01;1;kWh;V\n"))
+    assert told("later.csv", "Wh", "Wh", table="w")

@@ -155,6 +155,15 @@ def test_a_run_that_ends_with_a_batch_counts_as_one_before() -> None:
     assert "more than 2 before" in faults.said[0]
 
 
+def test_of_several_series_it_is_said_which_one() -> None:
+    """A meter of forty that was replaced by one in another unit has to be found."""
+    values = np.sin(np.arange(600.0))[:, None]
+    values[500] = 1000.0
+    faults = Faults(("kwh",), 1, (), True, spikes=True)
+    faults.take(np.arange(600) % 2, values, ["north", "south"])
+    assert len(faults.said) == 1 and faults.said[0].startswith("kwh of north is 1000, ")
+
+
 @pytest.mark.parametrize("size", [7, 50, 1000])
 def test_what_is_found_is_said_in_the_order_of_rows(size: int) -> None:
     """A second series' column dies first, and the first column's sentinel comes again last."""

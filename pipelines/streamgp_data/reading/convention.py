@@ -18,6 +18,8 @@ GROUPINGS = (",", ".", "'", " ", "_")
 _SPACES = "\u00a0\u202f\u2009"
 """Spaces between groups of digits that stand nowhere else in a number: no-break, narrow no-break, thin."""
 _SPACED = rf"^\s*[+-]?[1-9]\d{{0,2}}([{_SPACES}]\d{{3}})+([.,]\d*)?(\s*[^\d\s].*)?$"
+_BEHIND = r"^\s*(\d[\d.,]*[.,]\d+)[-\u2212]\s*$"
+"""As SAP writes a negative number. 5,- is five, and 2- may be a mark."""
 _EXPONENT = r"([eE][+-]?\d+)?"
 _PLAIN = re.compile(r"[+-]?\d+" + _EXPONENT)
 _OTHER = {",": ".", ".": ","}
@@ -61,13 +63,17 @@ class _Column(NamedTuple):
 
 
 def in_ascii(cells: pl.Series) -> pl.Series:
-    """Numbers as ASCII has them: a Unicode minus is a "-", and a space that does not break, between groups of three
-    digits, is nothing.
+    """Numbers as ASCII has them: a Unicode minus is a "-", one behind a decimal (5,00-) stands before it, and a space
+    that does not break, between groups of three digits, is nothing.
 
     Example:
         >>> in_ascii(pl.Series(["\\u22125", "1\\u00a0234\\u202f567,5 kW", "1\\u00a02", "a\\u00a0b", None])).to_list()
         ['-5', '1234567,5 kW', '1\\xa02', 'a\\xa0b', None]
+        >>> in_ascii(pl.Series(["5,00-", "1.234,5- ", "5,-", "2-", "1,5-2,5"])).to_list()
+        ['-5,00', '-1.234,5', '5,-', '2-', '1,5-2,5']
     """
+    if cells.str.contains(_BEHIND).any():
+        cells = cells.str.replace(_BEHIND, "-${1}")
     if not cells.str.contains(rf"[{_SPACES}\u2212]").any():
         return cells
     plain = cells.str.replace(r"^(\s*)\u2212(\d|[.,]\d)", "${1}-${2}").str.replace(r"(\d[eE])\u2212(\d)", "${1}-${2}")

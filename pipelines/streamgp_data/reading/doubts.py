@@ -20,11 +20,13 @@ def text_of_numbers(said: pl.Series) -> str:
     Example:
         >>> text_of_numbers(pl.Series(["a", "b"])), "--decimal" in text_of_numbers(pl.Series(["1,200", "950"]))
         ('', True)
+        >>> print(text_of_numbers(pl.Series(["1'051.58", "950.00"])).rpartition(", ")[2])
+        say --thousands "'" if they are
     """
     like = looks_like_numbers(said)
     if like is None:
         return ""
-    sign = next((mark for mark in ",.'_" if mark in like), ",")
+    sign = next((mark for mark in "'_,." if mark in like), ",")
     say = f'--thousands "{sign}"' + (f' or --decimal "{sign}"' if sign in ",." else "")
     return f"is text, though its cells look like numbers, such as {like!r}: in a new table, say {say} if they are"
 

@@ -420,10 +420,10 @@ class ForecastConfig(Settings):
     )
     seed: Annotated[Seed, Flag(HelpPanel.SIMULATION)] = 0
     samples: Annotated[Path | None, Flag(HelpPanel.SIMULATION, "FILE.parquet")] = Field(
-        None, description="Write every sample path: .parquet, .csv or .json"
+        None, description="Write every sample path: .parquet, .csv, .xlsx or .json"
     )
     output: Annotated[File | None, Flag(HelpPanel.OUTPUT, first=True)] = Field(
-        None, description="Write the forecast: .parquet, .csv or .json"
+        None, description="Write the forecast: .parquet, .csv, .xlsx (extra excel) or .json"
     )
     plot: Annotated[Path | None, Flag(HelpPanel.OUTPUT, "FILE.png", first=True)] = Field(
         None, description="Plot history, forecast and bands: .png, .svg, .pdf or .html"
@@ -471,6 +471,9 @@ class CheckConfig(Settings):
     max_age: Annotated[Seconds | None, Flag(HelpPanel.LIMITS)] = Field(
         None, gt=0, allow_inf_nan=False, description="Oldest that the newest row may be, such as 90m or 26h"
     )
+    max_silent: Annotated[int | None, Flag(HelpPanel.LIMITS, "COUNT")] = Field(
+        None, ge=0, le=LARGEST, description="Most of several series whose newest row may be older than --max-age"
+    )
     max_crps_ratio: Annotated[Ratio, Flag(HelpPanel.LIMITS)] = Field(
         None,
         description="Largest ratio of the newest CRPS (log loss, of outcomes of 0 and 1) to that before, such as 1.2",
@@ -486,9 +489,15 @@ class CheckConfig(Settings):
         1000,
         ge=1,
         le=LARGEST,
-        description="Rows that count as the newest, rounded up to the points of the run's curves",
+        description="Rows that count as the newest, at least: from a point of the run's curves on",
     )
     on_alarm: Annotated[OnAlarm, Flag(HelpPanel.ALARMS)] = None
+
+    @model_validator(mode="after")
+    def _silent_for(self) -> Self:
+        if self.max_silent is not None and self.max_age is None:
+            raise ValueError("--max-silent belongs to --max-age")
+        return self
 
     def check_there(self) -> None:
         """The checkpoint."""

@@ -237,12 +237,13 @@ def _steps(value: Any) -> Any:
     length = nanoseconds(value) if isinstance(value, str) else None
     if length is None:
         return value
-    rows, rest = divmod(length, _HALF_HOUR)
-    example = f": of rows every 30m these are {rows:,}" if rows and not rest else ""
+    parts = [(name, *divmod(length, every)) for name, every in _USUAL.items()]
+    known = ", of rows every ".join(f"{name} {rows:,}" for name, rows, rest in parts if rows and not rest)
+    example = f": of rows every {known}" if known else ""
     raise ValueError(f"{value} is a length of time, and steps are rows of the table{example}")
 
 
-_HALF_HOUR = 1800 * 10**9
+_USUAL = {name: minutes * 60 * 10**9 for name, minutes in (("1h", 60), ("30m", 30), ("15m", 15))}
 
 
 def _bytes(value: Any) -> Any:

@@ -33,7 +33,7 @@ from streamgp_pipelines.forecasting import past, simulate
 from streamgp_pipelines.forecasting.future import read_future
 from streamgp_pipelines.forecasting.issued import as_pairs, history, spikes
 from streamgp_pipelines.forecasting.outages import after_outages
-from streamgp_pipelines.forecasting.results import SUFFIXES, Forecast, Simulation, in_order, write
+from streamgp_pipelines.forecasting.results import SUFFIXES, Forecast, Simulation, check_workbook, in_order, write
 from streamgp_pipelines.learning import making, sizes
 from streamgp_pipelines.learning.buckets import Buckets
 from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
@@ -422,6 +422,7 @@ def forecast(config: ForecastConfig) -> Forecast:
     for flag, path in (("--output", config.output), ("--samples", config.samples), ("--plot", config.plot)):
         if path is not None:
             check_writable(path, flag, () if flag == "--plot" else SUFFIXES, make=True)
+            check_workbook(path)
     assert config.checkpoint is not None, "a model of the registry is fetched first"
     forecaster = load(config.checkpoint, config.device, config.strict)
     if config.table is not None:

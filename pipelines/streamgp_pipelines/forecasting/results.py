@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from io import BytesIO
 from numbers import Real
 from pathlib import Path
 from typing import IO
@@ -12,11 +14,14 @@ import polars as pl
 from torch import Tensor
 
 from streamgp.errors import UsageError
+from streamgp_data.recordings.recording import missing
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.moments import Moments
 
-SUFFIXES = (".parquet", ".csv", ".json")
+SUFFIXES = (".parquet", ".csv", ".xlsx", ".json")
 """How a forecast can be written."""
+_ROWS = 1_048_575
+"""Of a sheet of a workbook, under the names of the columns."""
 
 
 @dataclass(frozen=True)
@@ -105,19 +110,48 @@ def write_csv(data: pl.DataFrame, sink: Path | IO[bytes]) -> None:
     data.write_csv(sink, datetime_format=form if times else None)
 
 
+def write_xlsx(data: pl.DataFrame, sink: Path) -> None:
+    """Write a frame as a workbook: numbers and times are those of the workbook, whatever its language. A workbook knows
+    no zones: a time is what the clock showed, and `utc_offset` says how far it was ahead of UTC.
+
+    Raises:
+        UsageError: there are more rows than a sheet has.
+    """
+    if data.height > _ROWS:
+        raise UsageError(f"a sheet has {_ROWS:,} rows, and these are {data.height:,}", hint="write .parquet or .csv")
+    zoned = [name for name, kind in data.schema.items() if getattr(kind, "time_zone", None)]
+    offset = [pl.col("ds").dt.to_string("%:z").alias("utc_offset")] if "ds" in zoned else []
+    data = data.with_columns(*offset).with_columns(pl.col(zoned).dt.replace_time_zone(None))
+    with BytesIO() as book:
+        data.write_excel(book, "forecast", autofit=True, freeze_panes=(1, 0))
+        sink.write_bytes(book.getvalue())
+
+
+def check_workbook(path: Path) -> None:
+    """See that a workbook can be written, where a file is to be one.
+
+    Raises:
+        UsageError: xlsxwriter is not installed.
+    """
+    if path.suffix == ".xlsx" and find_spec("xlsxwriter") is None:
+        raise missing("xlsxwriter", "excel")
+
+
 def write(data: pl.DataFrame, path: Path) -> None:
     """Write a forecast atomically as its suffix says.
 
     Raises:
-        UsageError: the suffix is none of .parquet, .csv, .json.
+        UsageError: the suffix is none of .parquet, .csv, .xlsx, .json, or a workbook cannot be written.
         ServiceError: the file cannot be written.
     """
     if path.suffix not in SUFFIXES:
-        raise UsageError(f"{path}: a forecast is written as .parquet, .csv or .json", hint="change the suffix")
+        raise UsageError(f"{path}: a forecast is written as .parquet, .csv, .xlsx or .json", hint="change the suffix")
     with replaced(path) as temporary:
         if path.suffix == ".parquet":
             data.write_parquet(temporary)
         elif path.suffix == ".csv":
             write_csv(data, temporary)
+        elif path.suffix == ".xlsx":
+            write_xlsx(data, temporary)
         else:
             data.write_json(temporary)

@@ -43,7 +43,8 @@ class PreparedChunk(NamedTuple):
 @dataclass(frozen=True)
 class Sorted:
     """accepted, conflicts: the table's columns; quarantined: QUARANTINE; reasons: how many by reason; revises, late:
-    (N,) of those accepted, as those of `Verdict`; conflicts: None where there are none, or they were not kept."""
+    (N,) of those accepted, as those of `Verdict`; conflicts: versions too; None where there are none, or they were not
+    kept."""
 
     accepted: pa.Table
     quarantined: pa.Table
@@ -178,7 +179,8 @@ class Sieve:
         for i, (reason, detail) in verdict.faults.items():
             faults[int(places[i])] = (reason, self._time or "", detail)
         accepted = verdict.accepted
-        conflicts = candidates.filter(pa.array(verdict.conflict)) if verdict.conflict.any() else None
+        differ = verdict.conflict | (accepted & (verdict.revises >= 0))
+        conflicts = candidates.filter(pa.array(differ)) if differ.any() else None
         if not accepted.all():
             candidates = candidates.filter(pa.array(accepted))
         reasons = Counter(reason for reason, _, _ in faults.values())

@@ -24,11 +24,12 @@ class DryRun:
         for chunk in () if table is None or meta.time is None else table.arrived({}):
             self._repeats.look(pa.Table.from_batches([chunk.rows]))
 
-    def count(self, rows: pa.Table) -> tuple[int, int, Counter[str]]:
-        """Of the rows that can be read, how many a table would take, how many of these are versions of others, and why
-        it would not take the rest."""
+    def count(self, rows: pa.Table) -> tuple[int, int, Counter[str], pa.Table]:
+        """Of the rows that can be read, how many a table would take, how many of these are versions of others, why
+        it would not take the rest, and the rows that have the time of another one and other values."""
         again = self._repeats.look(rows)
         other, same = int(again.other.sum()), int(((again.first >= 0) & ~again.other).sum())
         aside = ((SAME, same), (OTHER, other if self._first else 0))
         reasons = Counter({reason: count for (reason, _), count in aside if count})
-        return rows.num_rows - reasons.total(), 0 if self._first else other, reasons
+        differ = rows.filter(pa.array(again.other))
+        return rows.num_rows - reasons.total(), 0 if self._first else other, reasons, differ

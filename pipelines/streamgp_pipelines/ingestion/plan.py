@@ -29,7 +29,7 @@ from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.header import NO_HEADER, looks_like_data, seems_in
 from streamgp_data.reading.units import NO_UNITS, UnitConversion
 from streamgp_data.table import SEQ, Table, TableMeta
-from streamgp_data.times import COUNTED, Clock, decide, elapsed_form, format_of, is_named_time, is_time, readable
+from streamgp_data.times import COUNTED, Clock, decide, elapsed_form, formats_of, is_named_time, is_time, readable
 from streamgp_data.versions import REVISES, Policy
 from streamgp_pipelines.ingestion.pairing import of_day, two_columns
 from streamgp_pipelines.ingestion.units import given_units, is_number, units_of
@@ -280,9 +280,9 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
     clocks = [name for name in source.names if of_day(cells[name])]
     candidates = [name for name in source.names if name not in clocks and is_time(cells[name])]
     candidates = candidates or [name for name in source.names if is_named_time(name, cells[name])]
-    forms = {name: form for name in source.names if (form := format_of(cells[name])) is not None}
+    forms = {name: found for name in source.names if (found := formats_of(cells[name]))}
     two = two_columns(source, config.series or ("unique_id" if "unique_id" in source.names else None))
-    whole = any(mark in form for form in forms.values() for mark in ("%H", "%I"))
+    whole = any(mark in found[0] for found in forms.values() for mark in ("%H", "%I"))
     if two is not None and not whole and candidates in ([], [two.date]):
         raise UsageError(
             f"{source.uri}: the time seems to be in two columns, {two.date!r} and {two.clock!r}",
@@ -297,8 +297,9 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
             f"{source.uri}: {', '.join(candidates)} could each be the time",
             hint=f"say which: --time '{candidates[-1]}'",
         )
-    forms |= {name: "excel" for name in source.names if name not in forms and _of_workbook(cells[name])}
-    looks = " or ".join(f"--time '{name}' --time-format '{form}'" for name, form in list(forms.items())[:3])
+    forms |= {name: ["excel"] for name in source.names if name not in forms and _of_workbook(cells[name])}
+    options = [f"--time '{name}' --time-format '{form}'" for name, found in forms.items() for form in found]
+    looks = " or ".join(options[:3])
     if len(source.names) == 1 and " " in source.names[0] and not looks:
         hint = "if cells are apart by something else than , ; | or a tab, name it: --separator ' '"
         raise UsageError(f"{source.uri}: it has one column, {source.names[0]!r}", hint=hint)
@@ -413,6 +414,7 @@ def _lacking(source: FileSource, table: Table) -> tuple[str, ...]:
             also = f", but {', '.join(map(repr, new))}"
             hint = "if one is the other, rename it"
             hint += f"; else leave the new one out: --signals '{both}'" if both else ""
+            hint += "" if both else "; if the rows are of the times of the table's, join the files before ingest"
         raise SchemaError(
             f"{source.uri} does not fit the table: it has no {', '.join(map(repr, found))}{also}",
             hint=f"{hint}; or ingest the file into another table",

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from streamgp.base import Json
 from streamgp.errors import DataError
+from streamgp_data.delta import SEQ
 from streamgp_data.instants import COMPACT, ELAPSED, MISSING, periods_of, serial_years, whole_numbers
 from streamgp_data.reading.cells import NULLS, said
 from streamgp_data.reading.files import FileSource
@@ -26,7 +28,7 @@ from streamgp_pipelines.ingestion.chunk import Sorted
 from streamgp_pipelines.ingestion.naming import MOST, naming
 from streamgp_pipelines.ingestion.pieces import Pieces
 from streamgp_pipelines.ingestion.plan import Plan
-from streamgp_pipelines.ingestion.units import is_number
+from streamgp_pipelines.ingestion.units import SaidUnits, is_number
 from streamgp_pipelines.pace import Pace
 
 if TYPE_CHECKING:
@@ -58,9 +60,11 @@ class SourceReport:
         waiting: whether a last line without newline was left.
         doubts: what may be misunderstood, and what to do about it.
         conflicts: the first rows that have the time of another one and other values.
+        meta: of the table; first: the first rows of a dry run, which no table has.
         words: what stands in cells of numbers in place of one.
         pieces: where it seems to begin another recording.
         pace: the intervals between the rows taken.
+        said: the units that columns of text say.
     """
 
     name: str
@@ -76,14 +80,19 @@ class SourceReport:
     doubts: list[str] = field(default_factory=list)
     reads: dict[str, Json] = field(default_factory=dict)
     conflicts: pa.Table | None = None
+    meta: TableMeta | None = None
+    first: pa.Table | None = None
     words: Counter[str] = field(default_factory=Counter)
     pieces: Pieces | None = None
     pace: Pace = field(default_factory=Pace)
+    said: SaidUnits | None = None
 
     def count(self, divided: Sorted, meta: TableMeta) -> None:
         """Add what one commit took."""
-        self.state = "taken"
+        self.state, self.meta = "taken", meta
         self.rows += divided.accepted.num_rows
+        if self.said is not None:
+            self.said.add(divided.accepted)
         self.late += int(divided.late.sum())
         self.versions += divided.versions
         self.future += _future(divided.accepted, meta)
@@ -95,8 +104,12 @@ class SourceReport:
             times = divided.accepted.column(meta.time).cast(pa.int64()).to_numpy()
             names = None if meta.series is None else divided.accepted.column(meta.series).combine_chunks()
             self.pace.add(times, names)
-        if divided.conflicts is not None and (self.conflicts is None or self.conflicts.num_rows < MOST):
-            parts = [divided.conflicts] if self.conflicts is None else [self.conflicts, divided.conflicts]
+        self.keep(divided.conflicts)
+
+    def keep(self, conflicts: pa.Table | None) -> None:
+        """Rows that have the time of another one and other values: the first are kept."""
+        if conflicts is not None and (self.conflicts is None or self.conflicts.num_rows < MOST):
+            parts = [conflicts] if self.conflicts is None else [self.conflicts, conflicts]
             self.conflicts = pa.concat_tables(parts).slice(0, MOST)
 
     def summary(self) -> dict[str, Json]:
@@ -205,12 +218,13 @@ def check_share(config: IngestConfig, found: Mapping[str, Any]) -> None:
     would = "would go" if config.dry_run else "went"
     raise DataError(
         f"{refused:,} of {read:,} rows {would} to the quarantine, {reasons[most]:,} as {most!r}",
-        hint="the others are in the table: see what is wrong with streamgp describe --table, and ingest into a new "
-        "one; if that is how it is, say --keep-going",
+        hint=f"{_NOTHING if config.dry_run else _OTHERS}; if that is how it is, say --keep-going",
     )
 
 
 _NO_FAULTS = ("duplicate", "superseded")
+_NOTHING = "nothing was written"
+_OTHERS = "the others are in the table: see what is wrong with streamgp describe --table, and ingest into a new one"
 
 
 def peak_mb() -> float:
@@ -347,20 +361,40 @@ def _order_hints(table: Table | None, added: int, late: int, sort: bool) -> list
 def _mixed(table: Table | None, sources: list[SourceReport]) -> list[Json]:
     """Where rows of one time differ in a column that may name their series: first of all, which it is."""
     conflicts = [one.conflicts for one in sources if one.conflicts is not None]
-    named = naming(table, pa.concat_tables(conflicts)) if table is not None and conflicts else []
+    meta = next((one.meta for one in sources if one.meta is not None), None)
+    if not conflicts or meta is None:
+        return []
+    columns = [name for name in conflicts[0].column_names if name != SEQ]
+    stored = () if table is None else table.arrived({}, columns, 1 << 18)
+    before = (pa.Table.from_batches([chunk.rows]) for chunk in stored)
+    new = sum(one.rows + one.fitting for one in sources)
+    rows = new if table is None else table.rows
+    few = _FEW * sum(one.reasons["conflict"] + one.versions for one in sources) < rows
+    if meta.duplicates != "first" and (few or rows != new):  # versions, as was said that there are
+        return []
+    named = naming(meta, pa.concat_tables(conflicts), chain(before, (one.first for one in sources if one.first)))
     if not named:
         return []
-    which = " or ".join(f"--series {name!r}" for name in named[:3])
-    first = table is not None and table.meta.duplicates == "first"
-    if table is not None and first and _FEW * sum(one.reasons["conflict"] for one in sources) < table.rows:
+    if len(named[0]) > 1:
+        first, second = map(repr, named[0])
+        among = "time" if meta.series is None else f"time and {first}"
+        differ = f"{first} and {second} together" if meta.series is None else second
         return [
-            f"few rows have the time of another one, and differ in {' and in '.join(map(repr, named[:3]))}: if they "
-            "correct it, as replacement values do, ingest into a new table with --duplicates last; if they are of "
-            f"several series, with {which}"
+            f"rows of the same {among} have different values of {differ}: if they are no corrections, and each pair of "
+            f"{first} and {second} is a series, write both into one column before ingest, and name that with --series, "
+            "in a new table; else take the rows of one alone"
+        ]
+    which = " or ".join(f"--series {name!r}" for (name,) in named[:3])
+    columns = [repr(name) for (name,) in named[:3]]
+    if few:
+        return [
+            f"few rows have the time of another one, and differ in {' and in '.join(columns)}: if they correct it, as "
+            f"replacement values do, ingest into a new table with --duplicates last; if they are of several series, "
+            f"with {which}"
         ]
     return [
-        f"rows of the same time have different values of {' and of '.join(map(repr, named[:3]))}: if these are several "
-        f"series, ingest into a new table with {which}; nothing is in conflict then"
+        f"rows of the same time have different values of {' and of '.join(columns)}: if these are several series, "
+        f"ingest into a new table with {which}; nothing is in conflict then"
     ]
 
 

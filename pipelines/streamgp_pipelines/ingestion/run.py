@@ -63,6 +63,7 @@ from streamgp_pipelines.ingestion.report import (
     understood,
 )
 from streamgp_pipelines.ingestion.reread import ReadOptions, other_line
+from streamgp_pipelines.ingestion.units import SaidUnits
 from streamgp_pipelines.patience import Patience
 
 if TYPE_CHECKING:
@@ -178,12 +179,14 @@ class IngestionRun:
         source.stopped = self._stopped.get(report.name)
         reader = self._reader(source, chosen, start, report.name)
         report.pieces = Pieces(source.uri, chosen.meta)
+        report.said = SaidUnits(source, chosen.schema, chosen.meta, table)
         parts = report.pieces.seen(prefetch(_prepared(source, chosen, reader, sieve, start)))
         if self._config.sort and chosen.meta.time is not None:
             parts = iter(in_time_order(list(parts), chosen.meta.time))
         end = self._commit_each(parts, chosen.meta, sieve, report, start)
         self._remember_options(table, report.name)
         report.doubts += [f"{report.name}: {note}" for note in report.pace.notes(table.meta)]
+        report.doubts += report.said.notes(source.uri)
         self._clocks[report.name] = (reader, end.lines)
         self._stopped[report.name] = source.stopped
         report.waiting = source.waiting
@@ -314,7 +317,7 @@ class IngestionRun:
         if self._dry is None:
             self._dry = DryRun(meta, table)
         sieve = Sieve(chosen.schema, meta.time, meta.series, report.name)
-        report.pieces = Pieces(source.uri, chosen.meta)
+        report.pieces, said = Pieces(source.uri, meta), SaidUnits(source, chosen.schema, meta, table)
         for part in report.pieces.seen(
             prefetch(_prepared(source, chosen, _wound_up(source, chosen, start), sieve, start))
         ):
@@ -324,9 +327,14 @@ class IngestionRun:
             good = np.ones(part.rows.num_rows, bool)
             good[list(part.faults)] = False
             report.reasons.update(reason for reason, _, _ in part.faults.values())
-            fitting, versions, twice = self._dry.count(part.table.filter(pa.array(good)))
+            rows = part.table.filter(pa.array(good))
+            said.add(rows)
+            fitting, versions, twice, differ = self._dry.count(rows)
+            report.meta, report.first = meta, report.first or rows
+            report.keep(differ)
             report.fitting, report.versions = report.fitting + fitting, report.versions + versions
             report.reasons.update(twice)
+        report.doubts += said.notes(source.uri)
         report.waiting = source.waiting
 
     def _repair(

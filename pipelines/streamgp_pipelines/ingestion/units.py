@@ -10,8 +10,8 @@ import pyarrow as pa
 from streamgp.errors import SchemaError, UsageError
 from streamgp_data.reading.cells import NULLS, said, unit_in
 from streamgp_data.reading.files import FileSource
-from streamgp_data.reading.units import UnitConversion, power
-from streamgp_data.table import TableMeta
+from streamgp_data.reading.units import UnitConversion, is_unit, power
+from streamgp_data.table import Table, TableMeta
 
 
 def given_units(source: FileSource, given: Sequence[str]) -> dict[str, str]:
@@ -122,3 +122,44 @@ def _says_nothing(source: FileSource, name: str, nulls: tuple[str, ...]) -> bool
 def is_number(kind: pa.DataType) -> bool:
     """Whether a column holds numbers."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+class SaidUnits:
+    """Columns of text in which each row says its unit: nothing is converted by them, and where rows differ by a
+    prefix, as those of a meter behind another one that was replaced, a note says so.
+
+    Args:
+        source: the source; all its first cells of such a column are units.
+        schema, meta: of the table.
+        table: where there is one: what its first rows say counts too.
+    """
+
+    def __init__(self, source: FileSource, schema: pa.Schema, meta: TableMeta, table: Table | None) -> None:
+        self._found: dict[str, set[str]] = {}
+        for one in schema:
+            if pa.types.is_string(one.type) and one.name not in meta.keys and one.name in source.names:
+                cells = source.sample.column(one.name).drop_null().unique().to_pylist()
+                if cells and all(is_unit(str(cell).strip()) for cell in cells):
+                    self._found[one.name] = set()
+        first = None if table is None or not self._found else next(table.read(columns=list(self._found)), None)
+        if first is not None:
+            self.add(pa.Table.from_batches([first.rows]))
+
+    def add(self, rows: pa.Table) -> None:
+        """What these rows say."""
+        for name, found in self._found.items():
+            cells = {str(cell).strip() for cell in rows.column(name).unique().to_pylist() if cell}
+            found.update(cell for cell in cells - found if is_unit(cell))
+
+    def notes(self, uri: str) -> list[str]:
+        """Where rows differ."""
+        notes = []
+        for name, found in self._found.items():
+            alike = [unit for unit in sorted(found) if any(power(unit, other) for other in found)]
+            if alike:
+                differ = " in some rows and ".join(alike)
+                notes.append(
+                    f"{uri}: column {name!r} says {differ} in others, and nothing is converted by it: ingest numbers "
+                    "of one unit into a new table"
+                )
+        return notes

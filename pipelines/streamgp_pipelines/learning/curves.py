@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Json
+from streamgp.base import FLOAT, Json, Step
+from streamgp.forecasting.metrics import Kind, of_kind
 
 POINTS = 512
 """Most points that a curve keeps; when it is full, neighbours are merged two by two."""
@@ -28,6 +29,28 @@ def next_lap(rows: int) -> int:
     """
     length = LAP_ROWS << max(rows // (LAPS * LAP_ROWS), 1).bit_length() - 1
     return (rows // length + 1) * length
+
+
+def lap_metrics(lap: dict[str, Json], step: Step | None) -> dict[str, float]:
+    """The scores since the last lap as flat metrics: rmse, mae, ..., coverage_95, width_95, loss, basis."""
+    values = {**flat(lap), "scored": float(lap["scored"])}  # type: ignore[arg-type]
+    if step is not None:
+        values |= {"loss": step.loss, "basis": float(step.basis)}
+    return values
+
+
+def flat(scores: dict[str, Any]) -> dict[str, float]:
+    """Scores as flat metrics; those that are not known are left out.
+
+    Example:
+        >>> flat({"rmse": 1.5, "mae": None, "coverage": {"95": 0.9}})
+        {'rmse': 1.5, 'coverage_95': 0.9}
+    """
+    single = (*of_kind(Kind.POINT, Kind.QUANTILES), "naive_mae", *of_kind(Kind.OUTCOME))
+    found = {name: scores[name] for name in single if scores.get(name) is not None}
+    for name in of_kind(Kind.BAND):
+        found |= {f"{name}_{level}": value for level, value in scores.get(name, {}).items() if value is not None}
+    return found
 
 
 class Curves:

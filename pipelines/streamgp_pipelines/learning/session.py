@@ -207,7 +207,7 @@ def open_session(
     session = Session(config, table, learner, source, options, naming, survey=survey)
     session.warnings = [*warnings, *more, *remarks(config, spec, survey), *without_changes(survey)]
     if saved is None:
-        session.warnings += counters(survey)
+        session.warnings += counters(survey) + of_days(survey)
     session.warnings += notes(given, spec, survey, warmup, saved is not None, not stored)
     if config.fleet and "season" not in given.model_fields_set and spec.lags and not spec.seasons:
         session.warnings += overlooked(survey)
@@ -373,6 +373,15 @@ def counters(survey: Survey) -> list[str]:
                 "used, write by how much each row is above the one before into a column, and take that as the target"
             )
     return found
+
+
+def of_days(survey: Survey) -> list[str]:
+    """Of inputs that may sum up their day, which its first rows do not know yet."""
+    return [
+        f"{name} has one value in each day: if it is of the rows of its day, such as their mean or total, the first of "
+        "them do not know it yet, and forecasts will be worse than these scores: leave it out"
+        for name in survey.of_days.names()
+    ]
 
 
 def go_on(session: Session, saved: checkpoint.Saved) -> None:

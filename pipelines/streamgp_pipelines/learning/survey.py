@@ -18,6 +18,7 @@ from streamgp_data.checkpoint import Saved
 from streamgp_data.table import Table
 from streamgp_pipelines.config import DataConfig, TrainConfig
 from streamgp_pipelines.learning.columns import columns_read, test_column, window_spec
+from streamgp_pipelines.learning.of_days import OfDays
 from streamgp_pipelines.learning.seasons import (
     PANEL_BATCH,
     clock_of,
@@ -53,6 +54,7 @@ class Survey:
         same: targets whose values have all been the same so far -> that value, and how many there were.
         pace: the intervals between rows, where windows look back; of the first rows where an interval is declared.
         order: whether series follow one another.
+        of_days: inputs that have one value in each day, among the first rows.
         before: rows before `since`.
         needs: rows until the warm-up has what it needs; None where it was not asked.
     """
@@ -69,7 +71,7 @@ class Survey:
         self.series: dict[Any, int] = {} if spec.series else {None: table.rows}
         self.empty = list(spec.columns) if table.rows else []
         self.same = dict.fromkeys(spec.targets, (math.nan, 0))
-        self.pace, self.order, self.before = Pace(), Order(), 0
+        self.pace, self.order, self.before, self.of_days = Pace(), Order(), 0, OfDays(spec)
         self.needs: Needs | None = None
         self._codes: dict[Any, int] = {}
         self._rowwise: list[tuple[NDArray[np.int32], Bools, Floats]] = []
@@ -179,6 +181,8 @@ class Survey:
                 del self.same[name]
             elif len(numbers):
                 self.same[name] = float(numbers[0]), count + len(numbers)
+        if self._read <= ROWS:
+            self.of_days.add(rows)
         if spec.time is not None:
             ticks = rows.column(spec.time).cast(pa.int64()).to_numpy()
             if names is not None:

@@ -17,9 +17,9 @@ from streamgp.errors import StateError, StreamgpError, UsageError
 from streamgp_pipelines.forecasting.forecast import Forecaster
 from streamgp_pipelines.forecasting.future import as_future
 from streamgp_pipelines.forecasting.results import write_csv
+from streamgp_pipelines.learning.curves import flat
 from streamgp_pipelines.learning.newest import NewestScored
 from streamgp_pipelines.learning.whole import NoNewestWindow
-from streamgp_pipelines.training.summary import flat
 
 Format: TypeAlias = Literal["json", "arrow", "csv"]
 

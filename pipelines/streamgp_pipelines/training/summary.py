@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 from streamgp.base import Json, Model, Step
-from streamgp.forecasting.metrics import Kind, of_kind
 from streamgp.windows.windows import Windows
 from streamgp_data.instants import ELAPSED
 from streamgp_data.remote import shown
@@ -16,7 +15,7 @@ from streamgp_data.table import KNOWN, Table
 from streamgp_pipelines.learning.checkpointing import unit_of
 from streamgp_pipelines.learning.columns import unused
 from streamgp_pipelines.learning.counts import held_out_forecasts, online_forecasts
-from streamgp_pipelines.learning.curves import Curves, next_lap
+from streamgp_pipelines.learning.curves import Curves, flat, lap_metrics, next_lap
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.survey import Survey
@@ -105,6 +104,7 @@ def _warnings(session: Session, learner: Learner, scores: dict[str, Any], naive:
         )
     warnings += _worse_than_naive(scores["mae"], naive)
     warnings += _outliers(learner, Moments.of(session.table.meta))
+    warnings += _heaviest(learner)
     if learner.windows.late:
         newest = Moments.of(session.table.meta).say(int(learner.windows.newest().ds.max()))
         why = _why_late(learner.windows, session.table)
@@ -151,6 +151,18 @@ def _outliers(learner: Learner, moments: Moments) -> list[str]:
     return found
 
 
+def _heaviest(learner: Learner) -> list[str]:
+    """Which one of several series decides the scores of all, where there is one."""
+    names, found = learner.windows.names, []
+    for target, one in learner.scores.heaviest().items():
+        others = f"MAE {number(one.mae)}" + (f", MASE {number(one.mase)}" if one.mase is not None else "")
+        found.append(
+            f"{names[one.series]} makes {min(one.share, 0.9999):.2%} of the absolute error of {target}, and decides "
+            f"the scores of all series; those of the others: {others}. Did its numbers come in another unit?"
+        )
+    return found
+
+
 def simulation(learner: Learner) -> dict[str, Json] | None:
     """Scores of the simulations of the past, where there are any (`SimulationBands.summary`)."""
     return None if learner.rehearsal is None else learner.rehearsal.bands.summary()
@@ -187,7 +199,10 @@ def _why_late(windows: Windows, table: Table) -> str:
     ordered = "ingest the source into a new table with --lateness D, and rows up to D late are learned in their order"
     if spec.every_ns is None:
         return f"their time is not after that of the row before them in their series: {ordered}"
-    late = f"late, or in the same step of --every as an earlier row: {ordered}"
+    late = (
+        f"late, or in the same step of --every as an earlier row: {ordered}; or begin again with --fresh --late use, "
+    )
+    late += "and they are past values of later forecasts"
     return late if spec.tolerance_ns is not None else f"{late}; for a clock that jitters, with --tolerance"
 
 
@@ -229,33 +244,11 @@ def add_point(curves: Curves, learner: Learner, step: Step | None, rows: int) ->
     return lap
 
 
-def lap_metrics(lap: dict[str, Json], step: Step | None) -> dict[str, float]:
-    """The scores since the last lap as flat metrics: rmse, mae, ..., coverage_95, width_95, loss, basis."""
-    values = {**flat(lap), "scored": float(lap["scored"])}  # type: ignore[arg-type]
-    if step is not None:
-        values |= {"loss": step.loss, "basis": float(step.basis)}
-    return values
-
-
 def overall_metrics(scores: dict[str, Any]) -> dict[str, float]:
     """Scores of everything scored so far as flat metrics, overall_rmse, ...; none before anything was scored."""
     if not scores["scored"]:
         return {}
     return {f"overall_{name}": value for name, value in flat(scores).items()} | {"overall_scored": scores["scored"]}
-
-
-def flat(scores: dict[str, Any]) -> dict[str, float]:
-    """Scores as flat metrics; those that are not known are left out.
-
-    Example:
-        >>> flat({"rmse": 1.5, "mae": None, "coverage": {"95": 0.9}})
-        {'rmse': 1.5, 'coverage_95': 0.9}
-    """
-    single = (*of_kind(Kind.POINT, Kind.QUANTILES), "naive_mae", *of_kind(Kind.OUTCOME))
-    found = {name: scores[name] for name in single if scores.get(name) is not None}
-    for name in of_kind(Kind.BAND):
-        found |= {f"{name}_{level}": value for level, value in scores.get(name, {}).items() if value is not None}
-    return found
 
 
 def simulation_metrics(simulation: dict[str, Any] | None) -> dict[str, float]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import pyarrow as pa
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -16,6 +17,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Due, Inputs, Json, Model, Predictive, Progress, Shape, Step, Tracker
 from streamgp.errors import StateError
 from streamgp.forecasting.bands import Bands, features
+from streamgp.forecasting.bounds import Bounds
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.windows.windows import Answers, Asks
 from streamgp_pipelines.config import TrainConfig
@@ -96,6 +98,7 @@ class PeerLearner(Learner):
     def begin(self) -> None:
         super().begin()
         self.bands = Bands(self.windows.shape, replace(self.calibration, none=True))  # which learn nothing
+        self._bounds = Bounds(self.windows.shape.outputs)
 
     def _pair(self, asks: Asks, answers: Answers) -> Due:
         self.model.follow(answers)
@@ -121,8 +124,26 @@ class PeerLearner(Learner):
         return asks
 
     def _calibrate(self, asks: Asks, issued: Predictive, answers: Answers) -> None:
-        shape = self._now.mean.shape
-        self.ledger.calibrate(self._now.quantiles, torch.zeros(features(self.calibration), *shape, dtype=FLOAT))
+        mean, quantiles = self._now.mean, self._now.quantiles
+        if len(quantiles) and not self.calibration.transformed:
+            quantiles = self._inside(mean, quantiles)
+        self.ledger.calibrate(quantiles, torch.zeros(features(self.calibration), *mean.shape, dtype=FLOAT))
+
+    def _inside(self, mean: Tensor, quantiles: Tensor) -> Tensor:
+        """(Q, N, T) the quantiles within the bounds that are given or were found, as those of `Bands` are."""
+        given = self.calibration
+        if given.lower is not None or not given.finds:
+            return given.inside(quantiles)
+        outputs = np.arange(mean.shape[1]) // self.windows.shape.horizon
+        lower = torch.from_numpy(self._bounds.lower(outputs))
+        quantiles = given.inside(quantiles.maximum(lower))
+        quantiles[0] = torch.where(mean < lower, lower, quantiles[0])  # which says that the mean is at it
+        return quantiles
+
+    def _note(self, answers: Answers) -> None:
+        """Find the lower bound that streamgp's models find, and say."""
+        outputs = np.tile(np.arange(answers.y.shape[1]), len(answers.y))
+        self._bounds.follow(outputs, answers.y.numpy().reshape(-1))
 
 
 @dataclass
