@@ -13,7 +13,7 @@ from streamgp import errors
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = {
-    "streamgp.base": "Chunk Decomposes Due FLOAT Fleet Inputs Model ModelCard Offset OutputError Predictive Progress "
+    "streamgp.base": "Assesses Chunk Decomposes Due FLOAT Fleet Inputs Model ModelCard Offset OutputError Predictive Progress "
     "Shape Simulates Source Stateful Step Timed Tracker",
     "streamgp.errors": "CheckpointError DataError NotPositiveDefinite NumericalError SchemaError ServiceError "
     "StateError StreamgpError StreamgpWarning TableError UsageError disk_fault",
