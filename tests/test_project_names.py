@@ -13,8 +13,8 @@ from streamgp import errors
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = {
-    "streamgp.base": "Assesses Chunk Decomposes Due FLOAT Fleet Inputs Model ModelCard Offset OutputError Predictive Progress "
-    "Shape Simulates Source Stateful Step Timed Tracker",
+    "streamgp.base": "Assesses Chunk Decomposes Due FLOAT Fleet Inputs Model ModelCard Offset OutputError Predictive "
+    "Progress Shape Simulates Source Stateful Step Timed Tracker",
     "streamgp.errors": "CheckpointError DataError NotPositiveDefinite NumericalError SchemaError ServiceError "
     "StateError StreamgpError StreamgpWarning TableError UsageError disk_fault",
     "streamgp.registry": "check docstring load names owner trust",
