@@ -495,7 +495,7 @@ class Learner:
             self.warmup.add(x.rows(~fitted), y[~fitted], of[~fitted])
             x, y, of, issued = x.rows(fitted), y[fitted], of[fitted], issued[:, fitted]
         taken = self.waiting.taken if self.apart else np.array([self.rows])
-        first = self.warmup.fit(torch.from_numpy(taken >= self.schedule.warmup), self.windows.rows)
+        first = self.warmup.of(torch.from_numpy(taken >= self.schedule.warmup))
         steps = list[Step]()
         if not len(y) and first is None:
             return steps
@@ -510,6 +510,7 @@ class Learner:
                     if epochs > 1:
                         told = f"loss {number(step.loss)}"
                         self.progress(Progress("warm-up", len(steps), epochs, told, "epochs"))
+                self.warmup.fit(of, self.windows.rows)
         for step in steps:
             self.counts.add_step(step)
         return steps

@@ -40,20 +40,24 @@ class WarmUp:
         """All that were kept, or None."""
         return (Inputs.cat(self._x), torch.cat(self._y), torch.cat(self._of)) if self._y else None
 
-    def fit(self, ready: Tensor, place: int) -> tuple[Inputs, Tensor, Tensor] | None:
-        """The windows of the models that are ready, (K,), as `windows`; these are fitted from here on.
+    def of(self, ready: Tensor) -> tuple[Inputs, Tensor, Tensor] | None:
+        """The windows of the models that are ready, (K,), as `windows`; None where they have none.
 
-        A model without a window is not, and goes on waiting for one: nothing could be forecast from it.
+        A model without a window waits for one: nothing could be forecast from it.
         """
         leaves = ready[torch.cat(self._of)] if self._of else torch.zeros(0)
         kept = self.windows() if bool(leaves.any()) else None
-        if kept is None:
-            return None
+        return None if kept is None else (kept[0].rows(leaves), kept[1][leaves], kept[2][leaves])
+
+    def fit(self, models: Tensor, place: int) -> None:
+        """These models have learned their windows, and are fitted from this place on."""
+        kept = self.windows()
+        assert kept is not None, "they had windows"
         x, y, of = kept
+        rest = ~torch.isin(of, models)
         self.finish(place if self.done_at is None else self.done_at)
-        self._begun[0, of[leaves]] = place
-        self.add(x.rows(~leaves), y[~leaves], of[~leaves])
-        return x.rows(leaves), y[leaves], of[leaves]
+        self._begun[0, models] = place
+        self.add(x.rows(rest), y[rest], of[rest])
 
     def finish(self, rows: int | None) -> None:
         """Forget the windows: the first model has them, since these rows."""
