@@ -61,7 +61,7 @@ def test_plug_in_as_a_table(one: Path) -> None:
         (["--horizon", 9, "--paths", 1], "--paths", "--help"),
         (["--samples", "s.parquet"], "--samples", "--help"),
         (["--horizon", 9, "--paths", 20], "20", "--paths 39"),
-        (["--paths", 50, "--samples", "s.xlsx"], "s.xlsx", "s.parquet"),
+        (["--paths", 50, "--samples", "s.docx"], "s.docx", "s.parquet"),
     ],
 )
 def test_what_does_not_fit_is_a_usage_error(one: Path, words: list[object], says: str, hints: str) -> None:
