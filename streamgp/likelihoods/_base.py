@@ -53,8 +53,8 @@ class Likelihood(nn.Module, ABC):
 
     @torch.no_grad()
     def fit(self, y: Tensor, mean: Tensor, variance: Tensor, weight: Tensor) -> None:
-        """Set the noise's scale to where Σ weight E log p(y | f) is largest, within a factor e^±`REACH` of what it is, by
-        golden sections; a likelihood without `log_scale` (T,) stays as it is.
+        """Set the noise's scale to where Σ weight E log p(y | f) is largest, within a factor e^±`REACH` of what it is,
+        by golden sections; a likelihood without `log_scale` (T,) stays as it is.
 
         Args:
             y: (N, T), NaN = not observed.
