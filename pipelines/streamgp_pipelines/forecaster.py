@@ -607,7 +607,7 @@ class Forecaster(Shown):
         return Path(path)
 
     def __getstate__(self) -> dict[str, Any]:
-        """To be pickled: its options, and the checkpoint that `save` writes. A pickle runs code: open none but yours."""
+        """To be pickled: its options, and the checkpoint of `save`. A pickle runs code: open none but your own."""
         held = {"config": self._config, "columns": self._columns, "device": self._device, "files": None}
         if self._stream.learner is None:
             return held
