@@ -112,8 +112,11 @@ def _usage(error: TyperException) -> Failure:
     meant = _MEANT.get((path.rpartition(" ")[2], str(getattr(error, "option_name", ""))))
     if meant is not None and hasattr(error, "possibilities"):
         error.possibilities = [meant]
-    message = error.format_message()
     hint, command = f"see: {path} --help", path.rpartition(" ")[2]
+    if command != "ingest" and hasattr(error, "possibilities") and getattr(error, "option_name", None) in _OF_TABLES:
+        error.possibilities = []
+        hint = "it is an option of streamgp ingest, and the table that ingest makes keeps it"
+    message = error.format_message()
     if message.startswith("Got unexpected extra argument"):
         hint = _BARE.get(command, hint)
     if getattr(error, "option_name", None) == "--table" and command in ("compact", "vacuum"):
@@ -123,6 +126,17 @@ def _usage(error: TyperException) -> Failure:
 
 _MEANT = {("compare", "--output"): "--directory", ("train", "--output"): "--predictions"}
 """What is meant by an option of other commands that a command has not."""
+_OF_TABLES = (
+    "--time",
+    "--time-format",
+    "--series",
+    "--every",
+    "--timezone",
+    "--tolerance",
+    "--lateness",
+    "--duplicates",
+)
+"""What a table is made with."""
 _BARE = dict.fromkeys(("forecast", "serve", "check", "report"), "name it with --checkpoint DIR")
 _BARE |= dict.fromkeys(
     ("train", "compare", "tune"), "name it with --table DIR; of a file streamgp ingest FILE --table DIR makes one"

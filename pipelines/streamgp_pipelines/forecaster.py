@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import polars as pl
@@ -147,6 +149,7 @@ class Forecaster(Shown):
         given |= {"simulate": simulate, "alarm_rate": alarm_rate, "seed": seed, "device": device, "late": late}
         fields = TrainConfig.model_fields  # what is as it would be anyway was not asked for: no run warns of it
         given = {name: value for name, value in given.items() if value not in ((), fields[name].default)}
+        self._device = device
         self._config: TrainConfig | None = TrainConfig.read(given | {"table": "memory", "online": True})
         if model != AUTO:
             registry.check("models", model)
@@ -602,6 +605,33 @@ class Forecaster(Shown):
         """
         self._stream.save(Path(path))
         return Path(path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """To be pickled: its options, and the checkpoint of `save`. A pickle runs code: open none but your own."""
+        held = {"config": self._config, "columns": self._columns, "device": self._device, "files": None}
+        if self._stream.learner is None:
+            return held
+        with TemporaryDirectory() as name:
+            self._stream.save(place := Path(name) / "saved")
+            files = {str(file.relative_to(place)): file.read_bytes() for file in place.rglob("*") if file.is_file()}
+        return held | {"files": files, "alarms": self._stream.alarms, "warnings": self._stream.warnings}
+
+    def __setstate__(self, held: dict[str, Any]) -> None:
+        self._config, self._columns, self._device = held["config"], held["columns"], held["device"]
+        if held["files"] is None:
+            self._stream = self._anew()
+            return
+        with TemporaryDirectory() as name:
+            for file, content in held["files"].items():
+                (to := Path(name, file)).parent.mkdir(parents=True, exist_ok=True)
+                to.write_bytes(content)
+            self._stream = FrameStream.loaded(Path(name), find_device(self._device))
+        self._stream.alarms, self._stream.warnings = held["alarms"], held["warnings"]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        found = object.__new__(type(self))
+        found.__dict__.update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
+        return found
 
     def _anew(self) -> FrameStream:
         """One with the same options, that has learned nothing.

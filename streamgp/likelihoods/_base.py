@@ -5,9 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from streamgp.base import Predictive
+
+REACH, ROUNDS = 3.0, 12
+"""Of the logarithm of a scale, in one search; sections of it."""
+GOLDEN = 0.5 * (5.0**0.5 - 1.0)
 
 
 class Likelihood(nn.Module, ABC):
@@ -45,6 +50,33 @@ class Likelihood(nn.Module, ABC):
     @abstractmethod
     def start(self, variance: Tensor) -> None:
         """Set the initial noise from the targets' variances. variance: (T,), squared target units."""
+
+    @torch.no_grad()
+    def fit(self, y: Tensor, mean: Tensor, variance: Tensor, weight: Tensor) -> None:
+        """Set the noise's scale to where Σ weight E log p(y | f) is largest, within a factor e^±`REACH` of what it is,
+        by golden sections; a likelihood without `log_scale` (T,) stays as it is.
+
+        Args:
+            y: (N, T), NaN = not observed.
+            mean: (N, T)
+            variance: broadcasts against (N, T).
+            weight: (N,)
+        """
+        log = getattr(self, "log_scale", None)
+        if log is None:
+            return
+        low, high = log - REACH, log + REACH
+
+        def value(at: Tensor) -> Tensor:
+            log.copy_(at)
+            found: Tensor = (weight[:, None] * self.expected_log_prob(y, mean, variance)).sum(0)
+            return found
+
+        for _ in range(ROUNDS):
+            left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+            better = value(left) > value(right)
+            low, high = torch.where(better, low, left), torch.where(better, right, high)
+        log.copy_(0.5 * (low + high))
 
     @property
     @abstractmethod

@@ -126,8 +126,11 @@ class StreamModel(Recalls, Declared, Model):
     @torch.no_grad()
     def _issued_noise(self) -> Tensor:
         """(T,) variance of an observation in forecasts, standardised, at the mean window."""
-        noise = self.posterior.glance(self.inputs.scale.new_zeros(1, len(self.inputs.groups))).noise
-        return noise.expand(1, self.shape.columns)[0]
+        look = self.posterior.glance(self.inputs.scale.new_zeros(1, len(self.inputs.groups)))
+        if self.family is Gaussian:
+            return look.noise.expand(1, self.shape.columns)[0]
+        issued = self.posterior.predictive(look)  # of Laplace and Student-t noise `look` has the scale
+        return (issued.variance - issued.latent_variance)[0]
 
     def hyperparameters(self) -> dict[str, Tensor]:
         """Those of the kernel, and the noise (T,) of forecasts as standard deviations, in the units of the columns."""

@@ -58,6 +58,12 @@ def test_an_option_of_another_command_names_what_is_meant(command: str, meant: s
     assert found.exit_code == 2 and meant in found.output and "--inputs" not in found.output
 
 
+@pytest.mark.parametrize("command", ["train", "forecast"])
+def test_an_option_that_tables_are_made_with_names_ingest(command: str) -> None:
+    found = CliRunner().invoke(app, [command, "--every", "1h"])
+    assert found.exit_code == 2 and "streamgp ingest" in found.output and "Possible" not in found.output
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_a_page_with_examples(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])

@@ -124,6 +124,23 @@ def test_more_rows_than_it_may_keep_are_refused_with_a_remedy() -> None:
         build(Shape(targets=("y",), horizon=1, lags=0, past=("y",), future=()))
 
 
+def test_bands_of_a_table_with_many_columns_are_no_narrower_than_its_errors() -> None:
+    """100 hyper-parameters fit 100 rows better than they know the function; a quarter that was left out says so."""
+    generator = torch.Generator().manual_seed(1)
+    shape = Shape(("y",), 1, 0, ("y", *(f"x{at}" for at in range(50))), tuple(f"x{at}" for at in range(50)))
+    values = torch.randn(600, 50, generator=generator, dtype=FLOAT)
+    y = values @ torch.linspace(-1.0, 1.0, 50, dtype=FLOAT)[:, None] + 0.2 * torch.randn(
+        600, 1, generator=generator, dtype=FLOAT
+    )
+    x, off = Inputs(values.new_zeros(600, 0, 51), values[:, None]), []
+    for rescale in (False, True):
+        model = exact.build(exact.Config(rescale=rescale), shape)
+        list(model.fit(x.rows(slice(0, 100)), y[:100], 1))
+        issued = model.predict(x.rows(slice(100, None)))
+        off.append(float(((y[100:] - issued.mean).square() / issued.variance).mean()))
+    assert off[0] > 1.5 and 0.2 < off[1] < 1.2
+
+
 def test_several_steps_ahead_share_their_noise_unless_told_otherwise() -> None:
     two = Shape(targets=("y", "z"), horizon=1, lags=1, past=("y", "z"), future=())
     for shape, noise, factors in ((two, "auto", 2), (two, "shared", 1), (SHAPES[1], "auto", 1), (SHAPES[1], "own", 6)):

@@ -52,6 +52,19 @@ def run(model: StreamModel, x: Inputs, y: Tensor, batch: int = 50) -> list[Step]
     return [model.update(x.rows(part), y[part]) for part in parts]
 
 
+def test_many_inputs_and_few_rows_are_no_certainty() -> None:
+    """As many functions as rows go through all of them: there was no noise left, and bands of a ten thousandth."""
+    generator = torch.Generator().manual_seed(0)
+    shape = Shape(("y",), 1, 0, ("y", *(f"x{at}" for at in range(50))), tuple(f"x{at}" for at in range(50)))
+    values = torch.randn(560, 50, generator=generator, dtype=torch.float64)
+    y = values @ torch.linspace(-1.0, 1.0, 50, dtype=torch.float64)[:, None]
+    x, model = Inputs(values.new_zeros(560, 0, 51), values[:, None]), built(shape)
+    list(model.fit(x.rows(slice(0, 60)), y[:60], 1))
+    issued = model.predict(x.rows(slice(60, None)))
+    assert model.posterior.size <= 20
+    assert float(((y[60:] - issued.mean) / issued.variance.sqrt()).square().mean()) < 10.0
+
+
 @pytest.mark.parametrize("solver", ["sequential", "batched"])
 def test_a_noisy_sinc_is_a_few_of_its_rows(solver: str) -> None:
     """The benchmark's claim, on fewer rows: an error below 40 % of the noise, and what was kept is told."""

@@ -186,6 +186,17 @@ def test_student_t_noise_keeps_outliers_from_the_mean() -> None:
     assert error(robust, test_x, test_y) < 0.6 * error(plain, test_x, test_y)
 
 
+def test_outliers_are_not_in_the_scale_of_noise_with_tails() -> None:
+    """One row in twenty is 6 off: their Gaussian standard deviation is 1.3, that of the others 0.1."""
+    x, y = rows(200)
+    spoilt = y.clone()
+    spoilt[::20] += 6.0
+    model = build(likelihood="student_t")
+    list(model.fit(x, spoilt, 1))
+    low, high = model.predict(x).quantile(torch.tensor([0.1, 0.9], dtype=torch.float64))
+    assert float((high - low).mean()) < 1.6  # 3.2 with the Gaussian one
+
+
 @pytest.mark.slow
 def test_an_encoder_is_trained_along() -> None:
     model = build(encoder={"hidden": 16, "layers": 1, "width": 2})
@@ -242,7 +253,8 @@ def test_cuda_learns_what_the_cpu_learns() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "laplace"])
 def test_early_bands_of_a_stream_are_neither_too_narrow_nor_too_wide(likelihood: str) -> None:
-    """From row 400 of a noisy process on: raw 95 % bands cover .90 to .98, and the mean is near the function's."""
+    """From row 400 of a noisy process on: raw 95 % bands cover .90 to .99, and the mean is near the function's. Laplace
+    noise with the likeliest scale covers .983 of Gaussian noise."""
     generator = torch.Generator().manual_seed(1)
     x, _ = rows(1000, seed=4)
     clean = torch.sin(2.0 * x.future[:, 0, :1]) * torch.cos(x.future[:, 0, 1:])
@@ -256,5 +268,5 @@ def test_early_bands_of_a_stream_are_neither_too_narrow_nor_too_wide(likelihood:
             hit.append(((y[part] > low) & (y[part] < high)).double())
             off.append((p.mean - clean[part]).square())
         model.update(x.rows(part), y[part])
-    assert 0.90 <= torch.cat(hit).mean() <= 0.98
+    assert 0.90 <= torch.cat(hit).mean() <= 0.99
     assert torch.cat(off).mean().sqrt() < 0.25

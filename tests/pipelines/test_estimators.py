@@ -43,6 +43,16 @@ def rows(count: int = 120) -> tuple[Any, Any]:
     return x, 7 * np.sin(x[:, 0]) + 0.1 * generator.normal(size=count)
 
 
+@pytest.mark.parametrize("likelihood", ["gaussian", "laplace", "student_t"])
+def test_the_noise_is_the_standard_deviation_of_predictions(likelihood: str) -> None:
+    """Of Laplace and Student-t noise the scale is less."""
+    x, y = rows(60)
+    fitted = SVDGPRegressor(basis=64, likelihood=likelihood, random_state=0).fit(x, y)
+    issued = fitted.model_.predict(fitted._windows(x))
+    deviation = np.sqrt(float((issued.variance - issued.latent_variance).mean()))
+    assert fitted.hyperparameters_["noise"] == pytest.approx([deviation], rel=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("one", SMALL, ids=lambda one: type(one).__name__)
 def test_the_checks_of_scikit_learn(one: Any) -> None:

@@ -247,3 +247,13 @@ def test_scores_are_a_dict_that_is_printed_short() -> None:
     assert "<td>rmse</td>" in scores._repr_html_()
     assert json.loads(json.dumps(scores)) == scores == pickle.loads(pickle.dumps(scores)) == dict(scores)
     assert [one["step"] for one in scores["steps"]] == [1, 2, 3]
+
+
+def test_a_pickled_forecaster_learns_on() -> None:
+    made = pickle.loads(pickle.dumps(forecaster()))
+    learned = made.fit(frame_of(300))
+    copied = pickle.loads(pickle.dumps(learned))
+    for one in (learned, copied):
+        one.update(frame_of(330).tail(30))
+    assert copied.predict(h=3).equals(learned.predict(h=3)) and copied.scores == learned.scores
+    assert copied.fit(frame_of(300)).rows == 300

@@ -60,7 +60,8 @@ class Config(KernelOptions):
     rescale: bool = Field(
         True,
         description="scale each column's variance by the mean squared error, in its own standard deviations, of its "
-        "rows as forecast from those that were known by then",
+        "rows as forecast from those that were known by then; in a table with few rows for its hyper-parameters of a "
+        "quarter that a first search has not seen",
     )
 
     @property

@@ -25,7 +25,7 @@ class Config(StreamOptions, EvidenceOptions):
         "auto: sequential for a dictionary of up to 600 functions, else batched",
     )
     dictionary: int = Field(2000, ge=1, description="functions at most that a rebuild or an epoch selects from")
-    basis: int = Field(500, ge=1, description="functions at most that are kept")
+    basis: int = Field(500, ge=1, description="functions at most that are kept, and one for three rows")
     linear: bool | Literal["auto"] = Field(
         "auto", description="columns of the window and a constant are functions to select from, too; auto: with lags"
     )

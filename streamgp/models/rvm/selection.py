@@ -22,6 +22,8 @@ EXACT, HELD = 1 << 24, 1 << 27
 """Values of functions that are held in float64, and in float32 (512 MB); beyond that they are computed again."""
 CHUNK = 2048
 """Rows whose functions are computed at once."""
+ROWS = 3
+"""Rows at least for each function that is kept: as many functions as rows explain them without noise, and certainly."""
 
 
 class FunctionTable:
@@ -90,7 +92,7 @@ def select(
     """
     table = FunctionTable(functions, z)
     sums = table.sums(y, weight)
-    most = min(config.basis, len(functions))
+    most = min(config.basis, len(functions), max(len(z) // ROWS, 1))
     solver = config.solver
     if solver == "auto":
         solver = "sequential" if len(functions) <= SMALL else "batched"

@@ -47,6 +47,8 @@ BEGIN, GO_ON = (0.7, 8), (0.5, 2)
 """Size and number of the natural-gradient steps of q at a start, on all rows, and on a stream, on new and older."""
 ONCE = (1.0, 12)
 """The same where rows are learned once, and q has to have all that they say."""
+FITS, FITTED = 3, 4096
+"""How often the scale of noise with tails is set as q begins, and the rows at most that it is set by."""
 OLDER = 2048
 """Older rows, at most, of a natural-gradient step on a stream."""
 STANDARD_NOISE = 0.1
@@ -424,10 +426,23 @@ class GradientPosterior(Posterior):
             first = self._some(rows)[: self.posterior.beta.capacity]
             self._begin(self.posterior.add(self.encoder(rows.z[first]), self.hyper))
         self._settle(SettledRows(rows.z, rows.y, rows.weight), *BEGIN)
+        for _ in range(FITS if self.units and self.robust else 0):
+            self._fit_noise(rows)
+            self._settle(SettledRows(rows.z, rows.y, rows.weight), *BEGIN)
+
+    @torch.no_grad()
+    def _fit_noise(self, rows: Rows) -> None:
+        """Set the noise's scale by some of the rows, at the q of now: that of Gaussian noise has the outliers in it."""
+        some = self._some(rows)[:FITTED]
+        mean, variance, _ = self._moments(rows.z[some], self.hyper)
+        self.likelihood.fit(rows.y[some], mean, variance, rows.weight[some])
+        for name, p in self.likelihood.named_parameters():
+            self.adam.forget(f"likelihood.{name}", slice(None))
+            self.iterate[f"likelihood.{name}"].copy_(p)
 
     def _by_evidence(self, rows: Rows, units: Units) -> None:
         """Hyper-parameters with the best marginal likelihood of thinned rows, under Gaussian noise; `likelihood.noise`
-        and `gradient.lengthscale` still are factors on what is found."""
+        and `gradient.lengthscale` still are factors on what is found, the noise until `_fit_noise`."""
         thin = thinned(len(rows.y), self.shape.horizon, self.evidence_rows, rows.z.device)
         with torch.no_grad():
             latent = self.encoder(rows.z[thin])

@@ -33,11 +33,15 @@ from streamgp.models.svgp.training import Training
 from streamgp.online.posterior import Arrival, LearnedFunction, Look, Posterior, Rows, Units
 from streamgp.online.summing import OnFeatures, Summing, running
 from streamgp.state import Declared, Nested, Parts, Value
+from streamgp.training.natural_gradient import Site
 
 CHUNK = 2048
 """Rows whose features are held at once."""
 SWEEPS, AGAIN = 6, 2
-"""Over all rows where q has no closed form and starts from the prior; after the training of a rebuild."""
+"""Over all rows where q has no closed form and starts from the prior; after training. Half as many follow
+each time that the noise's scale is set."""
+FITS = 3
+"""How often it is set at first."""
 TRIAL = 3
 """Sweeps over few rows, to compare bounds."""
 
@@ -150,17 +154,19 @@ class SvgpPosterior(Declared, Posterior):
         event = self._begin(rows, units, generator)
         self._relearn(rows.z, y, weight, SWEEPS, running)
         if steps := self.config.steps(self.shape):
+            held = self._held(rows.z, y, weight)
             self.trainer.steps(rows.z, y, weight, generator, steps)
-            self._relearn(rows.z, y, weight, AGAIN, running)
+            self._relearn(rows.z, y, weight, AGAIN, running, held)
         return event
 
     def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
         weight = rows.weight / self.config.tempering(self.shape)
         if first:
             self._begin(rows, units, generator)
+        held = () if first else self._held(rows.z, rows.y, weight)
         if not first or self._eager:
             self.trainer.steps(rows.z, rows.y, weight, generator)
-        self._relearn(rows.z, rows.y, weight, SWEEPS if first else 1, self.summing)
+        self._relearn(rows.z, rows.y, weight, SWEEPS if first else AGAIN, self.summing, held)
         return True
 
     def epochs_for(self, rows: int) -> int:
@@ -253,21 +259,34 @@ class SvgpPosterior(Declared, Posterior):
             return self.head.noise.mean().clamp(min=1e-6)
         return torch.full((), 0.1, dtype=FLOAT)
 
-    def _relearn(self, z: Tensor, y: Tensor, weight: Tensor, sweeps: int, summing: Summing) -> None:
-        """q of these rows under the prior of now."""
+    def _held(self, z: Tensor, y: Tensor, weight: Tensor) -> Sequence[Site]:
+        """What the rows say before training moves the prior, where q has no closed form."""
+        return self.head.hold(self._parts_of(z, y, weight)) if isinstance(self.head, SitesHead) else ()
+
+    def _relearn(
+        self, z: Tensor, y: Tensor, weight: Tensor, sweeps: int, summing: Summing, held: Sequence[Site] = ()
+    ) -> None:
+        """q of these rows under the prior of now. held: of `_held`."""
         self.prior.refresh()
         if isinstance(self.head, GaussianHead):
             summing(OnFeatures(self.prior, self.head), _absorb, (z, y, weight), CHUNK)
             self.head.settle()
             return
+        assert isinstance(self.head, SitesHead)
+        parts = self._parts_of(z, y, weight)
+        self.head.learn(parts, sweeps, held)
+        for _ in range((1 if held else FITS) if self.units else 0):
+            self.head.fit_noise(parts)
+            self.head.learn(parts, max(sweeps // 2, 1))
 
+    def _parts_of(self, z: Tensor, y: Tensor, weight: Tensor) -> Callable[[], Iterator[Part]]:
         def parts() -> Iterator[Part]:
             for start in range(0, len(y), CHUNK):
                 at = slice(start, start + CHUNK)
                 phi, variance = self.prior.features(z[at])
                 yield Part(phi, variance, y[at], weight[at])
 
-        self.head.learn(parts, sweeps)
+        return parts
 
     def restored(self) -> None:
         if isinstance(self.head, SitesHead):

@@ -9,6 +9,9 @@ by some damped natural-gradient steps. Then they are added to the old ones, and 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -22,6 +25,10 @@ ROUNDS, SETTLED = 4, 1e-3
 """Natural-gradient steps on the new rows of a stream at most; the last is one that moves b by less than this part."""
 DAMPING = 0.7
 """Size of all but the first: a full step may overshoot where the curvature of log p moves with q."""
+SHORTER, LONGER = 0.3, 2.0
+"""Factors on it after a step that lowered the ELBO, and after one that did not."""
+LOOKED = 4096
+"""Rows at most that the noise's scale is set by."""
 
 
 class SitesHead(VariationalHead):
@@ -89,23 +96,50 @@ class SitesHead(VariationalHead):
         own = {f"likelihood.{name}": slope for name, slope in site.own.items()}
         return BatchTerms(site.value, site.slope, site.curve, bent, outer, moment, own)
 
-    def learn(self, parts: Parts, sweeps: int) -> None:
-        """A natural-gradient step on all rows a sweep; the first is whole where nothing was known."""
-        known = bool(self.mass > 0)
-        for sweep in range(sweeps):
-            outer, moment = torch.zeros_like(self.natural.precision), torch.zeros_like(self.natural.moment)
+    def learn(self, parts: Parts, sweeps: int, held: Sequence[Site] = ()) -> None:
+        """A natural-gradient step on all rows a sweep; the first is whole where nothing was known. One after which the
+        ELBO is lower is taken back, and tried again at part of its size; the last sweep only looks. held: of `hold`,
+        before the functions changed: q begins at what these sites are now, where that is better."""
+        known, best, rate, last = bool(self.mass > 0), -math.inf, DAMPING, sweeps + bool(held)
+        kept = target = self._natural()
+        for sweep in range(last + 1):
+            belief, found = self.natural.belief(), [torch.zeros_like(part) for part in kept]
             value, mass = torch.zeros_like(self.mass), torch.zeros_like(self.mass)
-            belief = self.natural.belief()
             for part in parts():
                 site = self._sites(part, belief)
-                more = _sums(part.phi, site)
-                outer += more[0]
-                moment += more[1]
+                for total, more in zip(found, _sums(part.phi, site), strict=True):
+                    total += more
                 value, mass = value + site.value, mass + part.weight.sum()
-            self.natural.step(outer, moment, DAMPING if sweep or known else 1.0)
-            self.mass.copy_(mass)
-            self.recent.copy_(value / mass.clamp(min=1e-12))
+            if (bound := float(value - belief.divergence())) >= best:
+                kept, target, best, rate = self._natural(), found, bound, min(LONGER * rate, DAMPING)
+                self.mass.copy_(mass)
+                self.recent.copy_(value / mass.clamp(min=1e-12))
+            else:
+                rate *= SHORTER
+            if held and not sweep:
+                again = [_sums(part.phi, site) for part, site in zip(parts(), held, strict=True)]
+                self._set(*(torch.stack(column).sum(0) for column in zip(*again, strict=True)))
+                continue
+            step = 0.0 if sweep == last else rate if sweep or known else 1.0
+            self._set(*(torch.lerp(old, new, step) for old, new in zip(kept, target, strict=True)))
         self.solve()
+
+    @torch.no_grad()
+    def hold(self, parts: Parts) -> list[Site]:
+        """What the rows say at the q of now, a part each."""
+        belief = self.natural.belief()
+        return [self._sites(part, belief) for part in parts()]
+
+    @torch.no_grad()
+    def fit_noise(self, parts: Parts) -> None:
+        """Set the noise's scale by some of the rows, at the q of now."""
+        belief, rows = self.natural.belief(), list[tuple[Tensor, ...]]()
+        for part in parts():
+            mean, variance = belief.moments(part.phi, part.prior)
+            rows.append((part.y, mean + self.offset, variance, part.weight))
+        y, mean, variance, weight = (torch.cat(column) for column in zip(*rows, strict=True))
+        some = torch.linspace(0, len(y) - 1, min(LOOKED, len(y)), device=y.device).round().long()
+        self.likelihood.fit(y[some], mean[some], variance[some], weight[some])
 
     def absorb(self, part: Part, kept: float) -> None:
         with torch.no_grad():
@@ -124,6 +158,9 @@ class SitesHead(VariationalHead):
             self.mass.mul_(kept).add_(part.weight.sum())
             self.recent.copy_(site.value / part.weight.sum().clamp(min=1e-12))
             self.solve()
+
+    def _natural(self) -> list[Tensor]:
+        return [self.natural.precision.clone(), self.natural.moment.clone()]
 
     def _set(self, precision: Tensor, moment: Tensor) -> None:
         self.natural.precision.copy_(precision)
