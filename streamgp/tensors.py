@@ -255,6 +255,9 @@ class Assesses(Protocol):
     """A model that learns how good its forecasts were as soon as a truth comes, before the last step of its window is
     due. After the first call `update` leaves this to `assess`."""
 
+    assesses: bool
+    """Whether it does, as it was built."""
+
     def assess(self, issued: Predictive, y: Tensor) -> None:
         """Learn from N truths, in their order, beside all that was forecast of each.
 

@@ -66,6 +66,8 @@ def test_weights_are_those_of_a_mixer_that_sees_each_truth_when_it_comes(tmp_pat
             oracle.restore(*mixer().state())
         at = part.stop
     assert oracle is not None and (oracle.weights - oracle.first).abs().max() > 0.05
+    shares = learner.summary()["steps"][0]["weights"]
+    assert shares["persistence"] == pytest.approx(float(mixer().weights[0, -2]))
 
 
 def test_windows_teach_a_mix_that_is_told_of_truths_nothing_more() -> None:

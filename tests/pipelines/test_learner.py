@@ -67,3 +67,10 @@ def test_windows_in_a_warm_up_whose_models_are_not_there_are_refused() -> None:
     for name, forged in (("series", tensors["series"] + 1), ("series", tensors["series"][:2]), ("begun", x.past)):
         with pytest.raises(ValueError, match=name):
             WarmUp(None).restore(tensors | {name: forged}, rest)
+
+
+@pytest.mark.parametrize("wrong", [{"done_at": -5}, {"done_at": "x"}, {"done_at": True}, {"past": 2}, {"future": 1}])
+def test_a_forged_warm_up_is_refused(wrong: dict[str, Any]) -> None:
+    parts = {name: torch.zeros(wrong.get(name, 3), 2, 1) for name in ("past", "future")} | {"y": torch.zeros(3, 2)}
+    with pytest.raises(ValueError, match=r"done_at|windows"):
+        WarmUp().restore(parts, {"done_at": wrong.get("done_at")})

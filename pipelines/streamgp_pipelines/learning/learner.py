@@ -294,7 +294,7 @@ class Learner:
         """Scores so far, coverage in parts, rows that came late and, of a mix, the weights of its experts in each of
         `steps`."""
         found: dict[str, Any] = self.scores.summary()
-        shares = self.model.shares()
+        shares = self.models.shares() if isinstance(self.models, Separate) else {}
         for at, one in enumerate(found.get("steps", []) if shares else []):
             one["weights"] = {name: float(share[at]) for name, share in shares.items()}
         found["coverage_by"] = self.scores.breakdown(self.windows.names)
@@ -395,7 +395,8 @@ class Learner:
 
     def _assess(self, due: Due) -> None:
         """Let models that are fitted learn from truths beside the forecasts of them."""
-        if not isinstance(self.model, Assesses) or not isinstance(self.models, Separate):
+        told = isinstance(self.model, Assesses) and self.model.assesses
+        if not told or not isinstance(self.models, Separate):
             return
         fitted = self._as_learned(due, self.fitted(due.series))
         issued, y, series = by_truth(fitted, self.windows.shape.columns)

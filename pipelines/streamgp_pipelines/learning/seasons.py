@@ -89,7 +89,9 @@ def undecided(config: DataConfig, survey: Survey) -> bool:
     calendar says something, or of how many series it is."""
     meta, most = survey.table.meta, getattr(config, "max_rows", None) or ROWS
     declared = meta.every_ns is not None and meta.series is None
-    left = _are_found(config) or (config.calendar is None and config.lags != 0 and not _looks_at_none(config))
+    week = not isinstance(config.season, str) and len(config.season) == 1  # it may be: see `clock_of`
+    times = config.calendar is None and config.lags != 0 and not _looks_at_none(config)
+    left = week or times or _are_found(config)
     if not left or not _follows(config) or not _has_clock(meta) or declared:
         return False
     survey.look()

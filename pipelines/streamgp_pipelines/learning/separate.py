@@ -72,6 +72,11 @@ class Separate:
             model = self._of(code)
             yield from model.fit(x.rows(rows), y[rows], model.warmup_epochs(len(rows)))
 
+    def shares(self) -> dict[str, Tensor]:
+        """`Model.shares`, the means over the models."""
+        own = [model.shares() for model in self._held.values()]
+        return {name: torch.stack([shares[name] for shares in own]).mean(0) for name in (own[0] if own else {})}
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         alike: dict[tuple[str, tuple[int, ...], torch.dtype], dict[int, Tensor]] = {}
         rests: list[Json] = []

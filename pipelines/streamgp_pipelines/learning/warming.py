@@ -97,12 +97,17 @@ class WarmUp:
             ValueError: the windows are not those of models that there are.
         """
         done, of, begun = rest["done_at"], None, self._begun
+        if done is not None and (not isinstance(done, int) or isinstance(done, bool) or done < 0):
+            raise ValueError(f"done_at is {done!r}, and no number of rows")
+        rows = {len(part) for name, part in tensors.items() if name in (*Inputs._fields, "y")}
+        if len(rows) > 1:
+            raise ValueError("the windows and their truths are not as many")
         if self._apart:
             begun = fitting("begun", tensors.get("begun"), begun, (1,)).clone()
             of = fitting("series", tensors.get("series"), torch.zeros(0, dtype=torch.int64), (0,))
             if len(of) != len(tensors.get("y", of[:0])) or not bool(((of >= 0) & (of < begun.shape[1])).all()):
                 raise ValueError("series are not those of the windows")
         self._begun = begun
-        self.finish(int(done) if isinstance(done, int) else None)
+        self.finish(done)
         if "y" in tensors:
             self.add(Inputs(tensors["past"], tensors["future"], tensors.get("context")), tensors["y"], of)

@@ -71,6 +71,7 @@ class Ensemble(Declared, Model):
         self.labels = [label for member in self.experts for label in member.labels]
         """Of the K forecasts that are mixed."""
         self.panel = panel_of(shape)
+        self.assesses = self.panel is None
         first = torch.cat([member.first for member in self.experts])
         first = (first | ~first.any()).to(FLOAT)
         self.mixer = Mixer(len(self.labels), shape, config.memory or forgetting(shape), first / first.sum())
@@ -137,8 +138,6 @@ class Ensemble(Declared, Model):
 
     def assess(self, issued: Predictive, y: Tensor) -> None:
         """Learn the weights from N truths; see `base.Assesses`."""
-        if self.panel is not None:
-            return
         self.told, given = True, Mixed.from_parameters(issued.parameters())
         sound = (y.abs() <= LARGEST) & (given.experts.abs() <= LARGEST).all(0)
         self._weigh(given.experts, torch.where(sound, y, torch.nan))

@@ -50,8 +50,8 @@ CHUNK = 256
 """Windows whose columns are made at a time."""
 MOVED, AGREE, HOME = 12.0, 0.1, 0.25
 """Mean absolute deviations that the last values lie from the season before for a new level, and the shares of that
-within which the last three agree, or the last one is at the usual level: then references on the old level count as
-missing, and the last value is the base."""
+within which the last three agree, or the last two are at the level of the first rows: then references on the old level
+count as missing, and the last value is the base."""
 KEPT = 2
 """Batches of windows whose columns are kept beside the newest, for when they are learned."""
 WIDTH_ROWS = 2000.0
@@ -313,8 +313,7 @@ class DirectRegression(nn.Module):
     def guarded(self, x: Inputs, levels: Tensor, width: Tensor) -> Inputs:
         """Without references that say nothing: they count as missing. levels, width: (O,) or (O, N).
 
-        Those are glitches, far from the level; or, where the last three values agree on another level, all that lie
-        nearer to the old one.
+        Those are glitches, far from the level; or, where a target has jumped (`_jump`), all nearer to where it was.
         """
         assert x.context is not None
         context = x.context
@@ -332,8 +331,8 @@ class DirectRegression(nn.Module):
     def _jump(self, x: Inputs, target: int, level: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 1) where a target is now, and how far that lies from the seasons before, where it jumped; 0 elsewhere.
 
-        It jumped to another level where the last three values agree on one: it is at their median. One value that is
-        back at the usual level says so alone. level, width: (1, 1) or (N, 1).
+        It jumped to another level where the last three values agree on one: it is at their median. Two that are back at
+        the level of the first rows are enough: one may be a dropout. level, width: (1, 1) or (N, 1).
         """
         parts, name = self.columns.split(x), self.shape.targets[target]
         last = torch.cat([parts.at(f"now-{back}({name})").mT for back in range(3)], 1)  # (N, 3)
@@ -346,7 +345,7 @@ class DirectRegression(nn.Module):
         first, now = last[:, :1], last.median(1, keepdim=True).values
         jump, back = away(now), away(first)
         agree = (last - now).abs().amax(1, keepdim=True) <= AGREE * jump
-        home = (first - level).abs() <= HOME * back
+        home = ((last[:, :2] - level).abs() <= HOME * back).all(1, keepdim=True)
         now, jump = torch.where(home, first, now), torch.where(home, back, jump)
         return now, torch.where((agree | home) & (jump > MOVED * width), jump, 0.0)
 
