@@ -21,7 +21,7 @@ from tests.needs import absent, expected
 gc.set_threshold(50_000, 20, 50)  # as in a command: a search through all that torch and MLflow import takes a second
 
 SAMPLED = 7  # no multiple of the lengths of usual parameters: the cases differ in all of them
-"""Of so many cases of a test that is `sampled` one is quick, the first always."""
+"""One in SAMPLED cases of a test that is `sampled` is quick; the first always is."""
 
 collect_ignore = ["users_script.py"]  # a script for the type checkers, without a test
 

@@ -270,7 +270,8 @@ def format_of(sample: pa.ChunkedArray[Any] | pa.Array[Any]) -> str | None:
 
 
 def formats_of(sample: pa.ChunkedArray[Any] | pa.Array[Any]) -> list[str]:
-    """All formats of `format_of`: first those by which the cells are closest together.
+    """All formats of `format_of`: first one by which the cells are the first days of a year of months or more, each of
+    another month than the one before; then those by which the cells are closest together.
 
     Example:
         >>> formats_of(pa.array(["03/05/2024"])), formats_of(pa.array(["03/15/2024"]))
@@ -281,14 +282,16 @@ def formats_of(sample: pa.ChunkedArray[Any] | pa.Array[Any]) -> list[str]:
         return []
     cells = cells.filter(pc.match_substring_regex(cells, r"\d"))  # a row of units is no time
     first = next((text for cell in cells if (text := str(cell).strip()) not in MISSING), "")
-    found: dict[str, int] = {}
+    found: dict[str, tuple[bool, int]] = {}
     for form in FORMATS:
         if _shape(re.sub(r"^(\d+)\.0+$", r"\1", first)) != _SHAPES[form]:  # a conversion takes a millisecond
             continue
         values, bad = text_times(cells, False, form)
         if not bad.any() and values.null_count < len(values):
-            least, most = pc.min_max(values.cast(pa.int64())).values()
-            found[form] = most.as_py() - least.as_py()
+            times = values.drop_null().to_numpy(zero_copy_only=False)
+            months = times.astype("datetime64[M]")
+            monthly = len(times) >= 12 and bool((times == months).all() and (months[1:] != months[:-1]).all())
+            found[form] = not monthly, int(np.ptp(times.astype(np.int64)))
     return sorted(found, key=lambda form: found[form])
 
 

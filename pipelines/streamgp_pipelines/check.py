@@ -8,13 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamgp.errors import StreamgpError, UsageError
+from streamgp.forecasting.scores import Scores
+from streamgp.windows.calendar import Ints
 from streamgp.windows.rows import times
 from streamgp_data.checkpoint import Saved, fitting
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import Table
 from streamgp_pipelines.config import CheckConfig
-from streamgp_pipelines.forecasting.forecast import learner_of
 from streamgp_pipelines.learning.curves import Curves, lap_metrics, next_lap
+from streamgp_pipelines.learning.partial import PartialBatches
+from streamgp_pipelines.learning.phases import Phases
 from streamgp_pipelines.learning.restored import moments_of, read_checkpoint, recipe_of
 from streamgp_pipelines.learning.tail import Tail
 
@@ -110,24 +113,29 @@ def _newest(saved: Saved, latest: int) -> tuple[dict[str, int], dict[str, int]]:
     saved.restore({"tail": tail})
     seen, future = dict[str, int](), dict[str, int]()
 
-    def note(names: list[str], past: list[int], ahead: list[int]) -> None:
-        for found, newest in ((seen, past), (future, ahead)):
-            for name, time in zip(names, newest, strict=False):
+    def note(names: list[str], ds: Ints, known: Any = True) -> None:
+        """Times (N, L) of series by their names (N,), where they are known."""
+        for found, part in ((seen, ds <= latest), (future, ds > latest)):
+            for name, time in zip(names, np.where(known & part, ds, least).max(1).tolist(), strict=False):
                 if time > least:
                     found[name] = max(time, found.get(name, time))
 
     with fitting(f"the windows in {saved.path}"):
         for state in saved.states():
-            if (held := state.tensors.get("windows")) is not None:
-                about: Any = state.rest["windows"]
-                ds, known = held["ds"].numpy(), held["step"].numpy() >= 0
-                parts = (np.where(known & part, ds, least).max(1).tolist() for part in (ds <= latest, ds > latest))
-                note(about["names"] if spec.series else [""], *parts)
-    if tail.rows is not None:  # rows behind the last full micro-batch
-        ds = times(tail.rows, str(spec.time))
-        parts = (np.where(part, ds, least).tolist() for part in (ds <= latest, ds > latest))
-        names: list[Any] = tail.rows.column(spec.series).to_pylist() if spec.series else [""] * len(ds)
-        note(names, *parts)
+            if (held := state.tensors.get("windows")) is None:
+                continue
+            about: Any = state.rest["windows"]
+            names: list[str] = about["names"] if spec.series else [""]
+            note(names, held["ds"].numpy(), held["step"].numpy() >= 0)
+            if "waiting" in state.rest:  # of a fleet
+                waiting = PartialBatches()
+                state.restore({"waiting": waiting})
+                rows, code = waiting.rows()
+                if rows is not None:
+                    note([names[one] if spec.series else "" for one in code], times(rows, str(spec.time))[:, None])
+    if tail.rows is not None:  # those after the last full micro-batch
+        ds = times(tail.rows, str(spec.time))[:, None]
+        note([str(name) for name in tail.rows.column(spec.series).to_pylist()] if spec.series else [""] * len(ds), ds)
     return seen, future
 
 
@@ -179,8 +187,10 @@ def _curves(saved: Saved) -> Curves:
     curves = Curves()
     saved.restore({"curves": curves})
     if curves.rows and saved.rows > curves.rows[-1]:
-        learner, _ = learner_of(saved)
-        lap = learner.scores.lap()
+        spec, calibration = recipe_of(saved).spec, recipe_of(saved).calibration
+        scores = Scores(spec.shape, calibration, calibration.none, Phases(spec).period)
+        saved.restore({"scores": scores})
+        lap = scores.lap()
         if lap["scored"]:
             curves.add(saved.rows, float(lap["scored"]), lap_metrics(lap, None))  # type: ignore[arg-type]
     return curves

@@ -379,7 +379,7 @@ class Faults:
 
 
 def _of(names: Sequence[str], code: int) -> str:
-    """Which series, behind the name of a column."""
+    """The series, as it follows the name of a column in a note."""
     return f" of {names[code]}" if names else ""
 
 

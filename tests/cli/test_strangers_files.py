@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zipfile import ZipFile
 
 import polars as pl
 import pytest
@@ -103,8 +104,14 @@ def test_a_workbook_has_numbers_the_clock_and_its_offset(tmp_path: Path, monkeyp
     assert read["m"].to_list() == frame["m"].to_list() and read["unique_id"].to_list() == ["y"] * 3
     assert read["ds"].dt.hour().to_list() == [2, 2, 3]
     assert read["utc_offset"].to_list() == ["+02:00", "+01:00", "+01:00"]
-    write(frame.with_columns(pl.int_range(3).alias("ds")), tmp_path / "b.xlsx")  # a clock that counts
-    assert pl.read_excel(tmp_path / "b.xlsx").columns == ["unique_id", "ds", "cutoff", "m"]
+    counts, odd = pl.int_range(3).alias("ds"), pl.Series("m", [4e-4, math.nan, -math.inf])
+    names = pl.Series("unique_id", ["http://a.b", "=1+1", "-3"])
+    write(frame.with_columns(counts, odd, names), tmp_path / "b.xlsx")  # a clock that counts
+    read = pl.read_excel(tmp_path / "b.xlsx")
+    assert read.columns == ["unique_id", "ds", "cutoff", "m"]
+    assert read["m"].to_list() == [4e-4, None, None] and read["unique_id"].to_list() == names.to_list()
+    with ZipFile(tmp_path / "b.xlsx") as book:
+        assert b"0.000" not in book.read("xl/styles.xml") and b"hyperlink" not in book.read("xl/worksheets/sheet1.xml")
     monkeypatch.setattr(results, "_ROWS", 2)
     with pytest.raises(UsageError, match="2 rows"):
         write(frame, tmp_path / "c.xlsx")

@@ -233,6 +233,8 @@ def test_days_and_months_that_may_be_either_are_those_that_are_closer_together(f
     days = [datetime(2024, 3, day).strftime(form) for day in range(1, 12)]
     assert formats_of(pa.array(days)) == [form, other] and format_of(pa.array(days)) == form
     assert set(formats_of(pa.array(days[4:5]))) == {form, other}  # one day alone
+    months = pa.array([datetime(2024, month, 1).strftime(form) for month in range(1, 13)])
+    assert formats_of(months) == [form, other]  # of which the other makes twelve days of January
 
 
 def test_what_looks_like_a_time() -> None:

@@ -15,6 +15,7 @@ from streamgp_data import checkpoint
 from streamgp_pipelines.check import CheckResult, check
 from streamgp_pipelines.config import CheckConfig
 from streamgp_pipelines.learning.curves import Curves
+from streamgp_pipelines.learning.recipe import Recipe
 from tests.pipelines.ingesting import take
 from tests.pipelines.worlds import frame_of, make_table, run
 
@@ -57,11 +58,13 @@ def test_the_newest_rows_are_those_that_are_asked_for(tmp_path: Path) -> None:
     assert findings(home, recent=10_000)["crps_ratio"].value is None
 
 
-def test_rows_since_the_last_point_count_among_the_newest(tmp_path: Path) -> None:
-    """900 rows of a fault that began after the last point: hourly, these would be five weeks that nobody is told of."""
+def test_rows_since_the_last_point_count_among_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """900 rows of a fault that began after the last point: hourly, these would be five weeks that nobody is told of.
+    The model, which may be of a package that is not installed here, is not needed."""
     noise = np.where(np.arange(2900) >= 2000, 3.0, 0.0) * np.random.default_rng(0).standard_normal(2900)
     data = frame_of(2900).with_columns(y=pl.col("y") + noise)
     home, _ = trained(tmp_path, data, predictions=tmp_path / "scored.parquet")
+    monkeypatch.setattr(Recipe, "build", None)
     found = findings(home, max_crps_ratio=1.2)["crps_ratio"]
     assert found.alarm and "1,000 to 2,900" in found.about
     rows = pl.read_parquet(tmp_path / "scored.parquet").filter(pl.col("cutoff") >= data["t"][999])
@@ -109,6 +112,23 @@ def test_series_that_ended_before_the_others_are_counted_and_named(fleet: bool, 
     assert "silent" not in findings(home, now)
     with pytest.raises(UsageError, match="--max-age"):
         findings(home, now, max_silent=0)
+
+
+def test_rows_of_a_fleet_that_wait_for_their_micro_batch_are_seen(tmp_path: Path) -> None:
+    """Of a meter that sends every fourth hour, a micro-batch of 48 rows is eight days."""
+    data = frame_of(401, ("a", "b", "c"))
+    data = data.filter((pl.col("unique_id") != "c") | (pl.col("t").dt.hour() % 4 == 0))
+    home, last = trained(tmp_path, data, fleet=True, warmup=100, batch=48)
+    found = findings(home, last + timedelta(minutes=5), max_age="6h")
+    assert found["silent"].value == 0.0 and found["age"].value == 300.0
+    found = findings(home, last - timedelta(days=2), max_age="6h")  # of rows up to a day ahead the newest counts
+    assert found["age"].value == -86_400.0 and "future" in found["age"].about
+
+
+def test_series_that_are_numbers_count_once(tmp_path: Path) -> None:
+    data = frame_of(440, ("1", "2", "3")).with_columns(pl.col("unique_id").cast(pl.Int64))
+    home, last = trained(tmp_path, data, batch=256)
+    assert "of 3 series" in findings(home, last, max_age="6h")["silent"].about
 
 
 def test_rows_whose_clock_was_wrong_are_counted(tmp_path: Path) -> None:

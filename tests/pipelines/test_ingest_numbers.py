@@ -122,7 +122,8 @@ CONVENTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "with units": ("a\n1,200 kW\n12,345 kW", {"a": "1,200 kW"}),
     "no-break spaces": ("a\n950\n1\u00a0200\n1\u202f234\u202f567,5", {"a": [950.0, 1200.0, 1234567.5]}),
     "no-break spaces and a unit": ("a\n1\u00a0200,5\u00a0kW\n950 kW", {"a": [1200.5, 950.0]}),
-    "a minus behind decimals": ("a;b\n5,00-;1,5-2,5\n1.234,5-;5,-\n3,5;2-", {"a": [-5.0, -1234.5, 3.5], "b": None}),
+    "a minus after decimals": ("a;b\n5,00-;1,5-2,5\n1.234,5-;5,-\n3,5;2-", {"a": [-5.0, -1234.5, 3.5], "b": None}),
+    "a minus after few digits": ("a;b\n2024.01-;31,12-\n2024.02-;31,12-\nto the end;no\n;7,5", {"a": None, "b": None}),
     "a Unicode minus": ("a\n\u22125,5\n5\n1e\u22123", {"a": [-5.5, 5.0, 0.001]}),
     "a no-break space elsewhere": ("a\n1\u00a02\nx\u00a01", {"a": None}),
 }
@@ -156,6 +157,13 @@ def test_no_break_spaces_in_every_encoding(encoding: str, tmp_path: Path) -> Non
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode(encoding)))
     take(tmp_path / "t", tmp_path / "a.csv.gz")
     assert rows(tmp_path / "t")["a"].to_list() == [950.0, 1200.5, 2345.75]
+
+
+@pytest.mark.parametrize("sign", "' ")
+def test_a_minus_after_grouped_digits(sign: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", columns_of(f"a\n1{sign}234.50-\n950.00\n12{sign}345{sign}678.5-"))
+    take(tmp_path / "t", path, thousands=sign)
+    assert rows(tmp_path / "t")["a"].to_list() == [-1234.5, 950.0, -12345678.5]
 
 
 GIVEN: dict[str, tuple[dict[str, str], list[float]]] = {

@@ -203,6 +203,13 @@ def test_a_date_and_a_time_of_day_in_two_columns_are_named(text: str, tmp_path: 
         take(tmp_path / "t", write(tmp_path / "a.csv", text))
 
 
+def test_a_date_in_a_column_of_its_own_that_may_be_either_has_both_formats_named(tmp_path: Path) -> None:
+    text = "Date;Time;kWh\n" + "".join(f"03/{day:02}/2024;{hour}:00;1\n" for day in (1, 2) for hour in (10, 11))
+    with pytest.raises(UsageError) as refused:
+        take(tmp_path / "t", write(tmp_path / "a.csv", text))
+    assert "--time-format '%m/%d/%Y %H:%M' or --time-format '%d/%m/%Y %H:%M'" in str(refused.value.hint)
+
+
 @pytest.mark.parametrize("unit", ["", "-"])
 def test_a_date_and_a_time_of_day_in_a_workbook_are_named(unit: str, tmp_path: Path) -> None:
     with xlsxwriter.Workbook(tmp_path / "a.xlsx") as book:

@@ -18,8 +18,11 @@ GROUPINGS = (",", ".", "'", " ", "_")
 _SPACES = "\u00a0\u202f\u2009"
 """Spaces between groups of digits that stand nowhere else in a number: no-break, narrow no-break, thin."""
 _SPACED = rf"^\s*[+-]?[1-9]\d{{0,2}}([{_SPACES}]\d{{3}})+([.,]\d*)?(\s*[^\d\s].*)?$"
-_BEHIND = r"^\s*(\d[\d.,]*[.,]\d+)[-\u2212]\s*$"
-"""As SAP writes a negative number. 5,- is five, and 2- may be a mark."""
+_LAST = rf"^\s*((?:\d[\d.,]*|[1-9]\d{{0,2}}(?:['\u2019 _{_SPACES}]\d{{3}})+)[.,]\d+)[-\u2212]\s*$"
+"""A minus after the digits, as SAP writes a negative number. 5,- is five, and 2- may be a mark."""
+_MINUS_LAST = re.compile(_LAST)
+_NEARLY = 0.9
+"""Part of the cells of a column that are numbers where the minus is last: 31.12- may be a date without its year."""
 _EXPONENT = r"([eE][+-]?\d+)?"
 _PLAIN = re.compile(r"[+-]?\d+" + _EXPONENT)
 _OTHER = {",": ".", ".": ","}
@@ -62,18 +65,43 @@ class _Column(NamedTuple):
         return self.plain and not (self.decimal or self.groups or self.either)
 
 
-def in_ascii(cells: pl.Series) -> pl.Series:
-    """Numbers as ASCII has them: a Unicode minus is a "-", one behind a decimal (5,00-) stands before it, and a space
-    that does not break, between groups of three digits, is nothing.
+def are_numbers(cells: pl.Series, wrong: pl.Series) -> bool:
+    """Whether a column is one of numbers: half of its cells are, or nearly all of them where those with the minus last
+    are needed for that.
+
+    Args:
+        cells: (N,) text, each of which says something.
+        wrong: (N,) where it is no number.
+
+    Example:
+        >>> cells, wrong = pl.Series(["31.12-", "31.01-", "to the end"]), pl.Series([False, False, True])
+        >>> are_numbers(cells, wrong), are_numbers(pl.Series(["1", "2", "-"]), wrong), are_numbers(cells[:2], wrong[:2])
+        (False, True, True)
+    """
+    return _are_numbers(int((~wrong).sum()), int((minus_last(cells) & ~wrong).sum()), len(cells))
+
+
+def _are_numbers(numbers: int, last: int, cells: int) -> bool:
+    return 2 * (numbers - last) >= cells or numbers >= _NEARLY * cells
+
+
+def minus_last(cells: pl.Series) -> pl.Series:
+    """(N,) whether a cell is a decimal with its minus after the digits, 5,00-."""
+    return cells.str.contains(_LAST).fill_null(False)
+
+
+def in_ascii(cells: pl.Series, minus_first: bool = True) -> pl.Series:
+    """Numbers as ASCII has them: a Unicode minus is a "-", the minus of 5,00- comes first, unless that is not asked
+    for, and a space that does not break, between groups of three digits, is nothing.
 
     Example:
         >>> in_ascii(pl.Series(["\\u22125", "1\\u00a0234\\u202f567,5 kW", "1\\u00a02", "a\\u00a0b", None])).to_list()
         ['-5', '1234567,5 kW', '1\\xa02', 'a\\xa0b', None]
-        >>> in_ascii(pl.Series(["5,00-", "1.234,5- ", "5,-", "2-", "1,5-2,5"])).to_list()
-        ['-5,00', '-1.234,5', '5,-', '2-', '1,5-2,5']
+        >>> in_ascii(pl.Series(["5,00-", "1.234,5- ", "1 234,5-", "5,-", "2-", "1,5-2,5"])).to_list()
+        ['-5,00', '-1.234,5', '-1 234,5', '5,-', '2-', '1,5-2,5']
     """
-    if cells.str.contains(_BEHIND).any():
-        cells = cells.str.replace(_BEHIND, "-${1}")
+    if minus_first and minus_last(cells).any():
+        cells = cells.str.replace(_LAST, "-${1}")
     if not cells.str.contains(rf"[{_SPACES}\u2212]").any():
         return cells
     plain = cells.str.replace(r"^(\s*)\u2212(\d|[.,]\d)", "${1}-${2}").str.replace(r"(\d[eE])\u2212(\d)", "${1}-${2}")
@@ -165,9 +193,10 @@ def _read(column: Sequence[str], separator: str) -> _Column | None:
     """What a column of numbers can be; None for one that has other cells mostly."""
     said = [cell for cell in (cell.strip() for cell in column) if cell]
     decimal, groups, either, padded = set[str](), set[str](), set[str](), set[str]()
-    numbers = plain = 0
+    numbers = plain = last = 0
     sizes: dict[str, set[int]] = {",": set(), ".": set()}  # how many groups cells have, of those with the sign
-    for cell in said:
+    for text in said:
+        cell = _MINUS_LAST.sub(r"-\1", text)
         if _PLAIN.fullmatch(cell):
             plain, numbers = plain + 1, numbers + 1
             continue
@@ -186,9 +215,9 @@ def _read(column: Sequence[str], separator: str) -> _Column | None:
                     decimal.add(sign)
             else:
                 continue
-            numbers += 1
+            numbers, last = numbers + 1, last + (cell != text)
             break
-    if 2 * numbers < len(said):
+    if not _are_numbers(numbers, last, len(said)):
         return None
     # of one length all, 100,200,300 may be a list, and 192.168.100.200 an address
     groups |= {sign for sign, found in sizes.items() if max(found, default=0) > 1 and len(found) + (plain > 0) > 1}

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from streamgp.errors import DataError
 from streamgp_data.reading.cells import NULLS, convert
+from streamgp_data.reading.convention import minus_last
 from streamgp_data.reading.process import end_in, limit_memory, patience, started
 
 _RATIO, _LEAST = 200, 1 << 30
@@ -140,6 +141,8 @@ def _read(book: Any, name: str, header: int | None, most: int) -> Sheet:
         if cells.null_count() == sheet.height:  # of the room between far cells there may be thousands
             continue
         found, wrong = convert(cells, pa.float64(), ".", NULLS)
+        text = minus_last(cells)  # which the workbook has as no number
+        found, wrong = found.set(text, None), wrong | text
         if 0 < int(wrong.sum()) <= found.count():
             odd[cells.name] = wrong, found.is_null()
     if odd:  # as text, numbers have 9 decimals only

@@ -35,7 +35,7 @@ from streamgp_data.reading.cells import (
     units_in,
     unreadable,
 )
-from streamgp_data.reading.convention import GROUPINGS, PADDED, convention_of, in_ascii
+from streamgp_data.reading.convention import GROUPINGS, PADDED, are_numbers, convention_of, in_ascii
 from streamgp_data.reading.dialect import (
     SAMPLE,
     SEPARATORS,
@@ -284,15 +284,16 @@ class Csv(TextLines):
         return self._numbers(name, cells, kind, *marks)
 
     def _kind(self, name: str, cells: pl.Series) -> pa.DataType:
-        """Numbers if at least half of the cells that say something are, as they are or with a unit behind them;
+        """Numbers if at least half of the cells that say something are (`are_numbers`), as they are or with a unit;
         true/false; else text. No cells: numbers."""
         if name in self._doubtful:
             return pa.string()
-        said = in_ascii(cells.drop_nulls().filter(~cells.drop_nulls().str.strip_chars().is_in(list(self._nulls))))
+        raw = cells.drop_nulls().filter(~cells.drop_nulls().str.strip_chars().is_in(list(self._nulls)))
+        said = in_ascii(raw)
         if (exact := exact_kind(said.to_list())) is not None:
             return exact
         _, wrong = convert(said, pa.float64(), self.dialect.decimal, self._nulls, self.dialect.thousands)
-        if 2 * int(wrong.sum()) <= len(said):
+        if are_numbers(raw, wrong):
             return pa.float64()
         if self._say_a_unit(name, said, self.dialect.decimal, self.dialect.thousands):
             return pa.float64()
@@ -402,7 +403,7 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
             if below is None
             else seems_in(below),
         )
-    columns = [in_ascii(series.drop_nulls()).to_list() for series in rows]
+    columns = [in_ascii(series.drop_nulls(), minus_first=False).to_list() for series in rows]
     told = convention_of(columns, separator, config.decimal, config.thousands)
     dialect = Dialect(separator, told.decimal, encoding, told.thousands, trailing)
     unsure, digits = (frozenset(names[at] for at in places) for places in (told.doubtful, told.open))

@@ -39,7 +39,7 @@ from streamgp_data.reading.cells import (
     without_plain,
 )
 from streamgp_data.reading.columnar import retype
-from streamgp_data.reading.convention import in_ascii
+from streamgp_data.reading.convention import are_numbers, in_ascii
 from streamgp_data.reading.dialect import SAMPLE, looks_like_numbers
 from streamgp_data.reading.lines import TextLines
 from streamgp_data.reading.records import LONGEST, RecordBlock, Records, Stopped, blank, count, too_long
@@ -215,7 +215,7 @@ class Jsonl(TextLines):
             return exact
         texts = pl.Series([_text(value) for value in said], dtype=pl.String)
         _, bad = convert(texts, pa.float64(), ".", self._nulls)
-        number = 2 * int(bad.sum()) <= len(said) or self._say_a_unit(name, in_ascii(texts))
+        number = are_numbers(texts, bad) or self._say_a_unit(name, in_ascii(texts))
         return pa.float64() if number else pa.string()
 
     def _doubts(self, columns: dict[str, list[Any]]) -> dict[str, str]:

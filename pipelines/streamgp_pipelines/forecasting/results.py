@@ -8,13 +8,13 @@ from importlib.util import find_spec
 from io import BytesIO
 from numbers import Real
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import polars as pl
 from torch import Tensor
 
 from streamgp.errors import UsageError
-from streamgp_data.recordings.recording import missing
+from streamgp_data.recordings.recording import missing, needs
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.moments import Moments
 
@@ -112,7 +112,8 @@ def write_csv(data: pl.DataFrame, sink: Path | IO[bytes]) -> None:
 
 def write_xlsx(data: pl.DataFrame, sink: Path) -> None:
     """Write a frame as a workbook: numbers and times are those of the workbook, whatever its language. A workbook knows
-    no zones: a time is what the clock showed, and `utc_offset` says how far it was ahead of UTC.
+    no zones: a time is what the clock showed, and `utc_offset` says how far it was ahead of UTC. Cells of NaN and of
+    infinite numbers are empty.
 
     Raises:
         UsageError: there are more rows than a sheet has.
@@ -122,9 +123,15 @@ def write_xlsx(data: pl.DataFrame, sink: Path) -> None:
     zoned = [name for name, kind in data.schema.items() if getattr(kind, "time_zone", None)]
     offset = [pl.col("ds").dt.to_string("%:z").alias("utc_offset")] if "ds" in zoned else []
     data = data.with_columns(*offset).with_columns(pl.col(zoned).dt.replace_time_zone(None))
-    with BytesIO() as book:
-        data.write_excel(book, "forecast", autofit=True, freeze_panes=(1, 0))
-        sink.write_bytes(book.getvalue())
+    numbers = [pl.when(pl.col(name).is_finite()).then(name) for name, kind in data.schema.items() if kind.is_float()]
+    general: dict[Any, str] = {kind: "General" for kind in data.dtypes if kind.is_numeric()}
+    options = {"strings_to_urls": False, "strings_to_formulas": False}
+    with BytesIO() as sheet:
+        with needs("xlsxwriter", "excel").Workbook(sheet, options) as book:
+            data.with_columns(numbers).write_excel(
+                book, "forecast", dtype_formats=general, autofit=True, freeze_panes=(1, 0)
+            )
+        sink.write_bytes(sheet.getvalue())
 
 
 def check_workbook(path: Path) -> None:

@@ -20,7 +20,7 @@ from streamgp_data.reading.melted import VALUE
 from streamgp_data.reading.paired import USUAL, Paired, ends, joined, pair_in
 from streamgp_data.reading.some_columns import SomeColumns
 from streamgp_data.table import Table
-from streamgp_data.times import format_of
+from streamgp_data.times import format_of, formats_of
 from streamgp_pipelines.ingestion.units import is_number
 
 if TYPE_CHECKING:
@@ -207,13 +207,13 @@ def two_columns(source: FileSource, series: str | None = None) -> Two | None:
 
 
 def _two(source: FileSource, day: str, clock: str) -> Two:
-    form = format_of(source.sample.column(day))
-    both = source.sample.column(clock)
-    text = pl.Series(pl.from_arrow(both.combine_chunks())).cast(pl.String)
-    if form is not None and of_day(both) and ends(clock, text) is None:
-        made = joined(source.sample.column(day).combine_chunks(), both.combine_chunks(), None, 1, None)
-        form = None if compact_form(source.sample.column(day).combine_chunks())[0] else format_of(made) or form
-    options = f"--time '{day},{clock}'" + (f" --time-format '{form}'" if form is not None else "")
+    days, both = source.sample.column(day).combine_chunks(), source.sample.column(clock).combine_chunks()
+    forms, text = formats_of(days), pl.Series(pl.from_arrow(both)).cast(pl.String)
+    if forms and of_day(source.sample.column(clock)) and ends(clock, text) is None:
+        made = formats_of(joined(days, both, None, 1, None))
+        made = [form for day_form in forms for form in made if form.startswith(day_form)]
+        forms = [] if compact_form(days)[0] else made or forms
+    options = f"--time '{day},{clock}'" + " or".join(f" --time-format '{form}'" for form in forms)
     return Two(day, clock, options)
 
 

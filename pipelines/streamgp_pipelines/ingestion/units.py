@@ -126,7 +126,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 class SaidUnits:
     """Columns of text in which each row says its unit: nothing is converted by them, and where rows differ by a
-    prefix, as those of a meter behind another one that was replaced, a note says so.
+    prefix, as after a meter was replaced, a note says so.
 
     Args:
         source: the source; all its first cells of such a column are units.

@@ -86,25 +86,28 @@ class PartialBatches:
             yield from self._parts(self._count, most)
 
     def _parts(self, wanted: Ints, most: int) -> Iterator[tuple[pa.RecordBatch, Ints]]:
-        """The first rows of each series, so many as are wanted of it; the rows of some series at a time."""
+        """The first `wanted` (S,) rows of each series; the rows of some series at a time."""
         rows, code = self._leave(wanted)
         ready, first = np.flatnonzero(wanted), 0
         ends = wanted[ready].cumsum()
         while first < len(ready):
             start = int(ends[first] - wanted[ready[first]])
-            behind = max(first + 1, int(np.searchsorted(ends, start + most, "right")))
-            stop, own = int(ends[behind - 1]), ready[first:behind]
+            last = max(first + 1, int(np.searchsorted(ends, start + most, "right")))
+            stop, own = int(ends[last - 1]), ready[first:last]
             self.taken[own] += wanted[own]
-            first = behind
+            first = last
             yield rows.slice(start, stop - start), code[start:stop]
 
+    def rows(self) -> tuple[pa.RecordBatch | None, Ints]:
+        """All rows that wait, in the order of the stream, None where none does; and the codes of their series."""
+        return self._whole() if self._pieces else (None, np.zeros(0, np.int64))
+
     def _whole(self) -> tuple[pa.RecordBatch, Ints]:
-        """All rows that wait, in the order of the stream."""
         rows, code = zip(*self._pieces, strict=True)
         return together(rows), np.concatenate(code)
 
     def _leave(self, wanted: Ints) -> tuple[pa.RecordBatch, Ints]:
-        """The first rows of each series, so many as are wanted of it, one series after another."""
+        """The first `wanted` (S,) rows of each series, one series after another."""
         rows, code = self._whole()
         few = len(wanted) <= np.iinfo(np.uint16).max
         order = np.argsort(code.astype(np.uint16) if few else code, kind="stable")  # of 16 bits in linear time
@@ -116,7 +119,7 @@ class PartialBatches:
         return rows.take(order[leaves]), of[leaves]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        rows, code = self._whole() if self._pieces else (None, np.zeros(0, np.int64))
+        rows, code = self.rows()
         own = {"code": torch.from_numpy(code.copy()), "taken": torch.from_numpy(self.taken.copy())}
         return own | Tail(rows).state()[0], {}
 

@@ -2,8 +2,8 @@
 
 The experts' errors are those of the forecasts that were issued, each as soon as its truth is known (`assess`); every
 expert learns windows that are complete. Where nobody tells of single truths, and in a panel, whose errors are in units
-of their windows, the mixer learns with complete windows too. What fails in one expert is undone and reported there; the
-others go on. With known inputs a stage of its own learns what the mix leaves (`interactions`).
+of their windows, the mixer learns with complete windows too. What fails in one expert is undone and reported there, and
+the others learn. With known inputs a stage of its own learns what the mix leaves (`interactions`).
 
 Before any error is known the experts that learn have equal weights; `linear_short`, `iterated` and the naive ones have
 none but what their errors earn. Nor has a net, which stands on the linear expert where there is one: where it adds

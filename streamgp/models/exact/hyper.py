@@ -22,7 +22,7 @@ from streamgp.models.exact.growing import GrowingPosterior
 ENOUGH = 20
 """Rows for each hyper-parameter from which a search is not held to rows that it has not seen."""
 HELD = 4
-"""One row in so many is left out there."""
+"""One row in HELD is left out there."""
 FURTHER = 3
 """Searches after the first have so many times fewer evaluations, each of them."""
 
@@ -87,7 +87,7 @@ class Hyperparameters(nn.Module):
         return GrowingPosterior(copy.deepcopy(self.kernel), noise, self.shape.columns, gap, self.widening.clone())
 
     def doubtful(self, rows: int) -> bool:
-        """Whether a search on so many rows of a table may fit them better than it knows the function."""
+        """Whether a search on `rows` rows of a table may fit them better than it knows the function."""
         config, count = self.config, sum(value.numel() for value in self.kernel.parameters()) + len(self.log_noise)
         searches = config.evidence_rows != 0 and not (config.learn == "once" and self.initial is not None)
         most = rows if config.evidence_rows is None else min(rows, config.evidence_rows)

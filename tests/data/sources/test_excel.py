@@ -138,7 +138,8 @@ def test_text_among_numbers_is_put_aside(tmp_path: Path) -> None:
         sheet.write_row(0, 0, ["ds", "load", "key"])
         for at in range(count):
             sheet.write_datetime(at + 1, 0, START + timedelta(hours=at), form)
-            sheet.write(at + 1, 1, {3: "broken", 7: "NA", 9: "inf", 1400: "off"}.get(at, round(at / 7, 12)))
+            odd = {3: "broken", 7: "NA", 9: "inf", 1400: "31.12-"}
+            sheet.write(at + 1, 1, odd.get(at, round(at / 7, 12)))
             sheet.write_string(at + 1, 2, f"{at:05}")
     summary = take(tmp_path / "t", tmp_path / "a.xlsx")
     assert (summary["added"], summary["quarantined"]) == (count - 2, {"unparsable": 2})
