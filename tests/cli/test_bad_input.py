@@ -116,7 +116,7 @@ CASES = [
     Case("damaged forecast", lambda w, r: ["forecast", "--checkpoint", damaged(w, r)], 4, "", ""),
     Case(
         "output suffix",
-        lambda w, r: ["forecast", "--checkpoint", w.checkpoint, "--output", r / "f.xlsx"],
+        lambda w, r: ["forecast", "--checkpoint", w.checkpoint, "--output", r / "f.docx"],
         2,
         "parquet csv json",
         "f.parquet",
