@@ -59,8 +59,10 @@ def test_the_newest_rows_are_those_that_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_rows_since_the_last_point_count_among_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """900 rows of a fault that began after the last point: hourly, these would be five weeks that nobody is told of.
-    The model, which may be of a package that is not installed here, is not needed."""
+    """A fault in the 900 rows after the last point of the curves is found.
+
+    The model, which may be of a package that is not installed here, is not needed.
+    """
     noise = np.where(np.arange(2900) >= 2000, 3.0, 0.0) * np.random.default_rng(0).standard_normal(2900)
     data = frame_of(2900).with_columns(y=pl.col("y") + noise)
     home, _ = trained(tmp_path, data, predictions=tmp_path / "scored.parquet")

@@ -1,8 +1,8 @@
 """Experts side by side: each learns every window, and a mixer learns how much each of their forecasts is worth.
 
 The experts' errors are those of the forecasts that were issued, each as soon as its truth is known (`assess`); every
-expert learns windows that are complete. Where nobody tells of single truths, and in a panel, whose errors are in units
-of their windows, the mixer learns with complete windows too. What fails in one expert is undone and reported there, and
+expert learns windows that are complete. Where `assess` is not called, and in a panel, whose errors are in units of
+their windows, the mixer learns with complete windows too. What fails in one expert is undone and reported there, and
 the others learn. With known inputs a stage of its own learns what the mix leaves (`interactions`).
 
 Before any error is known the experts that learn have equal weights; `linear_short`, `iterated` and the naive ones have
@@ -77,7 +77,7 @@ class Ensemble(Declared, Model):
         self.mixer = Mixer(len(self.labels), shape, config.memory or forgetting(shape), first / first.sum())
         self.interactions = Interactions(shape, self.mixer.memory) if config.interactions and applies(shape) else None
         self.fitted = ""  # fingerprint of the batch that was fitted last
-        self.told = False  # whether truths are told of as they come
+        self.told = False  # whether `assess` is called
 
     @property
     def experts(self) -> list[Member]:
@@ -143,7 +143,7 @@ class Ensemble(Declared, Model):
         self._weigh(given.experts, torch.where(sound, y, torch.nan))
 
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
-        """Learn N windows: the mixer from what was issued, unless it is told as truths come, then every expert."""
+        """Learn N windows: the mixer from what was issued, where `assess` is not called, then every expert."""
         y, taken, (left_out,) = usable_rows(x, y)
         x, y = x.rows(taken), y[taken]
         if not len(y):
