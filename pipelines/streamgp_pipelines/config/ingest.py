@@ -162,7 +162,7 @@ class FromBroker(MessageSettings):
 class IngestConfig(MessageSettings):
     """`streamgp ingest`."""
 
-    source: Annotated[tuple[str, ...], Flag(argument=True)] = Field(
+    source: Annotated[tuple[str, ...], Flag(argument=True, metavar="FILE|URL")] = Field(
         description="Files, directories, globs, - for standard input, or the URL of a broker"
     )
     table: Annotated[TableUri, Flag(HelpPanel.TABLE, first=True)] = Field(

@@ -66,7 +66,7 @@ class DataConfig(Settings):
         description="Add hour, weekday and day of the year as inputs; default: where rows are a day or more apart, "
         "or nights or weekends have none, never with --fleet, --simulate or --lags 0",
     )
-    lags: Annotated[Steps | None, Flag(HelpPanel.DATA)] = Field(
+    lags: Annotated[Steps | None, Flag(HelpPanel.DATA, "ROWS")] = Field(
         None,
         ge=0,
         le=LARGEST,
@@ -95,7 +95,7 @@ class DataConfig(Settings):
     test_column: Annotated[str | None, Flag(HelpPanel.TEST, "COL")] = Field(
         None, description="Test rows are those where this column is not 0: they are not learned"
     )
-    test_tail: Annotated[float | None, Flag(HelpPanel.TEST)] = Field(
+    test_tail: Annotated[float | None, Flag(HelpPanel.TEST, "SHARE")] = Field(
         None, gt=0, lt=1, description="Test rows are this fraction of the rows, at the end, such as 0.2"
     )
     test_blocks: Annotated[int | None, Flag(HelpPanel.TEST, "COUNT")] = Field(
@@ -161,7 +161,7 @@ class RunConfig(DataConfig):
         description="Lower bound of the targets: no forecast is below it; default: 0 where targets never are below and "
         "often exactly 0; none: no bound",
     )
-    upper: Annotated[float | None, Flag(HelpPanel.DISTRIBUTION)] = Field(
+    upper: Annotated[float | None, Flag(HelpPanel.DISTRIBUTION, "VALUE")] = Field(
         None, allow_inf_nan=False, description="Upper bound of the targets; default: none"
     )
     transform: Annotated[Names, Flag(HelpPanel.DISTRIBUTION, "KIND")] = Field(
@@ -268,7 +268,7 @@ class TrainConfig(FromBroker, RunConfig):
     )
     follow: Annotated[Follow, Flag(HelpPanel.ONLINE)] = False
     metrics: Annotated[MetricsAt, Flag(HelpPanel.RUN, "HOST:PORT")] = None
-    epochs: Annotated[int | None, Flag(HelpPanel.BATCH)] = Field(
+    epochs: Annotated[int | None, Flag(HelpPanel.BATCH, "COUNT")] = Field(
         None, ge=1, le=LARGEST, description="Passes over the table; default: chosen by the model"
     )
     sample: Sample = None
@@ -482,7 +482,7 @@ class CheckConfig(Settings):
         2.0,
         description="Largest ratio of the newest CRPS to the mean error of the seasonal naive forecast, such as 0.9",
     )
-    min_coverage: Annotated[float | None, Flag(HelpPanel.LIMITS)] = Field(
+    min_coverage: Annotated[float | None, Flag(HelpPanel.LIMITS, "SHARE")] = Field(
         None, gt=0, lt=1, description="Least coverage of the widest band in the newest rows, such as 0.9"
     )
     recent: Annotated[int, Flag(HelpPanel.LIMITS, "ROWS")] = Field(
@@ -529,8 +529,8 @@ class UiConfig(Settings):
     tracking_uri: Annotated[str | None, Flag(metavar="URI")] = Field(
         None, description="MLflow store; default: MLFLOW_TRACKING_URI, else ./mlflow.db"
     )
-    port: int = Field(5000, ge=1, le=65535, description="Port to listen on")
-    host: str = Field("127.0.0.1", description="Address to listen on")
+    port: Annotated[int, Flag(metavar="PORT")] = Field(5000, ge=1, le=65535, description="Port to listen on")
+    host: Annotated[str, Flag(metavar="ADDRESS")] = Field("127.0.0.1", description="Address to listen on")
 
 
 class DemoConfig(Settings):

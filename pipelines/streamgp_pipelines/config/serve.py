@@ -43,8 +43,10 @@ class ServeConfig(FromBroker):
     checkpoint_every: Annotated[int, Flag(HelpPanel.FORECAST, "ROWS")] = Field(
         10_000, ge=1, description="Rows between checkpoints under load; without load, soon after the newest row"
     )
-    host: Annotated[str, Flag(HelpPanel.RUN, first=True)] = Field("127.0.0.1", description="Address to listen on")
-    port: Annotated[int, Flag(HelpPanel.RUN, first=True)] = Field(
+    host: Annotated[str, Flag(HelpPanel.RUN, "ADDRESS", first=True)] = Field(
+        "127.0.0.1", description="Address to listen on"
+    )
+    port: Annotated[int, Flag(HelpPanel.RUN, "PORT", first=True)] = Field(
         8000, ge=0, le=65535, description="Port to listen on; 0: any"
     )
     auth: Annotated[Literal["auto", "always", "never"], Flag(HelpPanel.LIMITS, first=True)] = Field(

@@ -388,7 +388,7 @@ Seasons = Annotated[
 ]
 """Rows in each season, shortest first; none where there is none. Text is what the table makes rows of."""
 
-Steps = Annotated[int, BeforeValidator(_steps)]
+Steps = Annotated[int, BeforeValidator(_steps), Flag(metavar="STEPS")]
 """A number of rows, which are steps."""
 
 
@@ -464,7 +464,7 @@ AlarmRate = Annotated[
 ]
 """The nominal share of rows that are flagged."""
 
-Ratio = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
+Ratio = Annotated[float | None, Flag(metavar="RATIO"), Field(gt=0, allow_inf_nan=False)]
 """How many times another number a number is."""
 
 AlarmFile = Annotated[
@@ -489,7 +489,7 @@ Assignments = Annotated[
 ]
 """Options of a part: a mapping, or words key=value."""
 
-Seed = Annotated[int, Field(ge=0, le=2**63 - 1, description="Random seed")]
+Seed = Annotated[int, Flag(metavar="SEED"), Field(ge=0, le=2**63 - 1, description="Random seed")]
 
 TrackingUri = Annotated[
     str | None,
