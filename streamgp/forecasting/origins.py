@@ -1,4 +1,4 @@
-"""Where forecasts begin: the last value of each target, how it has come there, and its state beside the masses."""
+"""Where forecasts begin: the last value of each target, how it got there, and its state relative to the masses."""
 
 from __future__ import annotations
 

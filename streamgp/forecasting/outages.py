@@ -1,4 +1,4 @@
-"""How much wider a forecast is whose target was last known some rows ago.
+"""How much wider forecasts become when the target was last known some rows ago.
 
 A forecast h steps ahead, from a target that was last known a rows ago, is one of h + a steps. With E(ℓ) the size of
 errors ℓ steps ahead, its spread is multiplied by
@@ -9,8 +9,8 @@ up to the horizon H by the profile of the steps, as it was learned; beyond, γ i
 of errors of the last known season (without a season: of any value of the target as a forecast of another) over that at
 H, which no outage makes larger. The last factor is of what stands in for the lags, which is in error too.
 
-Such forecasts are scored, but neither the model nor the calibration learns from them: they say what an outage does, not
-what usual errors are.
+Such forecasts are scored, but neither the model nor the calibration learns from them: their errors are those of an
+outage, not the usual ones.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Scores(Declared):
         shape: what the model is built for.
         calibration: which quantiles are issued.
         binary: whether the forecasts are of outcomes 0 and 1.
-        period: rows of a cycle; 1 is none.
+        period: rows of a cycle; 1: no cycle.
 
     Example:
         >>> from streamgp.base import Inputs

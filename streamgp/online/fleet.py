@@ -1,4 +1,5 @@
-"""What batched forms of many models share: which windows of a batch are learned, and what is said of each series."""
+"""What batched forms of many models share: which windows of a batch are learned, and the step reported for each
+series."""
 
 from __future__ import annotations
 

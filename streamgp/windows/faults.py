@@ -1,11 +1,11 @@
-"""Values that say that there is none: sentinels such as -999, a sensor that stands still, and spikes.
+"""Values that say nothing of the measured quantity: sentinels such as -999, dead sensors, and spikes.
 
 They are found in the rows of a series so far, and are missing from there on; nothing looks ahead, and how a stream is
 cut into micro-batches changes nothing.
 
 A *sentinel* is a value of `CODES`, and farther from all other values of its column, in its series, than these are from
-each other, once the column has moved `MOVES` times. Other values, such as the 0 of a machine that is off, are none by
-themselves: they are declared.
+each other, once the column has moved `MOVES` times. Other values, such as the 0 of a machine that is off, are
+sentinels only if they are declared.
 
 A *dead sensor* repeats one value v exactly, for n rows, with
 
@@ -17,7 +17,7 @@ as long as they like. Nor is anything dead where values usually repeat (p > USUA
 without a season, when nothing says how long standing still is long. It lives again with the first other value.
 
 A *spike* is a value farther than `SPIKE` ranges from all others before it, once the column has moved `SEEN` times,
-that stands alone: where the next one is as far on the same side, a new level has come, and both are none. A spike
+that stands alone: where the next one is as far on the same side, a new level has come, and neither is a spike. A spike
 happened, and stays a truth; but it says nothing of what comes next, and is missing among the values before.
 
 Memory is a few numbers a series and column.

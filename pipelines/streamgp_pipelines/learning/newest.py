@@ -91,7 +91,7 @@ class NewestScored:
             self._append("raised", due, due.alarm.numpy(force=True) > 0)
 
     def ahead(self, last: Sequence[Due]) -> NewestScored:
-        """A copy that has taken in those behind the last full micro-batch, too."""
+        """A copy that has taken in those after the last full micro-batch, too."""
         found = copy.deepcopy(self)
         for due in last:
             found.add(due)

@@ -178,7 +178,7 @@ def slowness(shape: Shape) -> list[str]:
 
 
 def check(parts: Mapping[str, int], limit: int | None, instead: str = "") -> None:
-    """See that the estimates fit into the memory at hand.
+    """Check that the estimates fit into the available memory.
 
     Args:
         parts: bytes by what they are for, such as "the ledger (--horizon)".

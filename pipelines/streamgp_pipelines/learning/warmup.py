@@ -27,7 +27,7 @@ LEAST = 10
 """Whole windows without which nothing is fitted: on one alone, models are far too sure of themselves or not at all."""
 
 SHARE = 5
-"""At most one in so many rows of the table is warm-up."""
+"""At most one in this many rows of the table is warm-up."""
 
 
 class Needs:
@@ -39,7 +39,7 @@ class Needs:
         readable: rows of the table.
 
     Attributes:
-        least, enough: None where there are not so many.
+        least, enough: None while there are fewer.
         most: rows that are a fifth of the table.
     """
 
