@@ -18,7 +18,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 SEEN, OFTEN = 20, 0.05
-"""Zeros, and positive values, that must have come; zeros in all truths, at least."""
+"""Least zeros, and least positive truths, before a bound is found; least share of zeros."""
 
 
 class Change(NamedTuple):

@@ -44,7 +44,7 @@ _BY_SERIES = ("naive", "own", "own_before", "series", "past_own")
 PHASES = 6
 """Blocks of a cycle whose coverage is counted."""
 BLOCKS = 80
-"""Pieces of the stream whose coverage is counted: what tenths are made of; when all are full, two become one."""
+"""Pieces of the stream whose coverage is counted, which add up to tenths; when all are full, neighbours are merged."""
 MOST_SERIES = 100
 """Series whose coverage is reported; of more, those with the lowest and the highest."""
 

@@ -15,11 +15,11 @@ from streamgp.online.stacked import Packed
 WILD = 1000.0
 """Interquartile ranges from the median beyond which a value of a bounded sample is a glitch."""
 FEWEST = 20
-"""Rows that quartiles mean something of."""
+"""Least rows for which quartiles are meaningful."""
 SAMPLE = 1_000_000
 """Values of a channel at most that quartiles are estimated from."""
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Of the quantiles that tell a glitch."""
+"""Levels of the quantiles that glitches are found by."""
 EVERY = 16
 """One value of this many is in a sample of them."""
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from streamgp.base import Inputs, Shape
 
 LEAST = 1e-9
-"""Of the level of a series, what its size is at least."""
+"""Least size of a series, in units of its level."""
 
 
 class Panel:

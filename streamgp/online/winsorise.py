@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT, Predictive, Shape
 
 SETTLED = 100.0
-"""Rows that a model must have learned before its own standard deviation is a measure of others."""
+"""Rows that a model must have learned before truths are judged by its standard deviation."""
 FAR = 1e4
 """Standard deviations of a window's column beyond which the window is not learned. Far events are learned: up to some
 thousand standard deviations the bounded memory takes them without harm, while a glitch of 1e6 hides all else."""
 LASTING = 0.5
-"""Part of the newest rows beyond the limit from which on it is a change of the process."""
+"""Part of the newest rows beyond the limit from which on the process is taken to have changed."""
 
 
 class Winsoriser(nn.Module):

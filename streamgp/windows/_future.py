@@ -17,7 +17,7 @@ from streamgp.windows.rows import Names, numbers, times
 
 GIVE = "give it: --future FILE, or POST /forecast of a service"
 GIVE_FRAME = "give future=, a frame of them with a row for each step ahead and its time"
-"""What to do where known inputs are wanted."""
+"""The hint where known inputs are needed."""
 
 
 class Newest(NamedTuple):

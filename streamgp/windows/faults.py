@@ -43,8 +43,8 @@ CODES = np.unique(
     [*_NINES, *(-v for v in _NINES), -99.0, *(-v - 1 for v in _WORDS), *_WORDS, *_FILLS, *(-v for v in _FILLS)]
     + [sign * digit * (10.0**k - 1) / 9 for sign in (-1, 1) for digit in (7, 8) for k in (3, 4, 5)]
 )
-"""Values that instruments and formats write for none: nines (999, -9999, 999.99), -777, -888, -99, the largest and the
-smallest integers of 16 and 32 bits, the fill values of netCDF and float32's largest number."""
+"""Values that instruments and formats write for a missing one: nines (999, -9999, 999.99), -777, -888, -99, the largest
+and the smallest integers of 16 and 32 bits, the fill values of netCDF and float32's largest number."""
 AWAY = 1.0
 """Ranges of all other values that a sentinel is away from the nearest of them."""
 MOVES = 24
@@ -54,9 +54,9 @@ SPIKE = 10.0
 SEEN = 240
 """Changes of a value after which its range is wide enough to tell a spike by."""
 AGAIN = 2
-"""Times that a sentinel comes before it is said."""
+"""Times that a sentinel comes before it is reported."""
 LEAST, LASTS = 24, 1.25
-"""Rows and shortest seasons that a sensor stands still before it is dead, at least."""
+"""Least rows, and least shortest seasons, of one value before a sensor is taken for dead."""
 OFTEN, CHANCE, USUAL, SEASONS = 3, 1e-6, 0.5, 3
 """See the module; and seasons of pairs of rows before anything is dead."""
 _PARTS = ("low", "high", "last", "run", "longest", "moves", "pairs", "equal", "dead", "spike")

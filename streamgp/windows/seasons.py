@@ -24,11 +24,11 @@ from streamgp.windows.calendar import DAY, WEEK, Floats
 LEAST = 0.3
 """Autocorrelation of the short season at least."""
 NEAR = 0.5
-"""Of the highest peak, what the short season has at least."""
+"""Least height of the short season, relative to the highest peak."""
 RISE = 0.7
-"""Of its height, what the short season is above the autocorrelation between it and half a season before or after."""
+"""Least rise of the short season above the lowest lag within half a season on either side, relative to its height."""
 KEPT = 0.7
-"""Of the autocorrelation one season apart, what is left two seasons apart at least."""
+"""Least autocorrelation two seasons apart, relative to that one season apart."""
 SMOOTH = 24
 """A signal whose differences are, in the mean over these rows, NEAR as alike as one season ago needs no season."""
 LONG = 0.1

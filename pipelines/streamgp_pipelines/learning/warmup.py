@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from streamgp_pipelines.learning.survey import Survey
 
 WINDOWS = 500
-"""Whole windows that a fit without a season is made of."""
+"""Complete windows of a warm-up without a season."""
 
 SEASONS = 3
-"""Seasons of one series that a fit with a season is made of, beside one window."""
+"""Seasons of one series in a warm-up with a season, which also has one window."""
 
 LEAST = 10
-"""Whole windows without which nothing is fitted: on one alone, models are far too sure of themselves or not at all."""
+"""Least complete windows of a fit: on a single one models are far too certain, or not at all."""
 
 SHARE = 5
 """At most one in this many rows of the table is warm-up."""
