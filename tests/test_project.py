@@ -80,6 +80,11 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_a_decision_is_short() -> None:
+    found = {page.name: page.read_text() for page in (ROOT / "docs" / "decisions").glob("0*.md")}
+    assert [name for name, text in found.items() if len(text.split()) > (200 if "Two choices" in text else 150)] == []
+
+
 def test_a_page_lists_every_model() -> None:
     page = (ROOT / "docs" / "guides" / "models.md").read_text()
     assert [name for name in registry.names("models") if f"`{name}`" not in page] == []

@@ -44,7 +44,7 @@ _BY_SERIES = ("naive", "own", "own_before", "series", "past_own")
 PHASES = 6
 """Blocks of a cycle whose coverage is counted."""
 BLOCKS = 80
-"""Pieces of the stream whose coverage is counted: what tenths are made of; when all are full, two become one."""
+"""Pieces of the stream whose coverage is counted, which add up to tenths; when all are full, neighbours are merged."""
 MOST_SERIES = 100
 """Series whose coverage is reported; of more, those with the lowest and the highest."""
 
@@ -69,7 +69,7 @@ class Scores(Declared):
         shape: what the model is built for.
         calibration: which quantiles are issued.
         binary: whether the forecasts are of outcomes 0 and 1.
-        period: rows of a cycle; 1 is none.
+        period: rows of a cycle; 1: no cycle.
 
     Example:
         >>> from streamgp.base import Inputs

@@ -243,7 +243,8 @@ class KernelInputs(Declared, nn.Module):
         return Inputs(x.past[:, :0], x.future) if self.without_past else x
 
     def bridged(self, x: Inputs, deviations: float) -> Inputs:
-        """Windows without values beyond so many standard deviations of their channel; see `glitches.bridged`."""
+        """Windows with values beyond this many standard deviations of their channel replaced; see
+        `glitches.bridged`."""
         past, future = (
             bridged(values, scaler.location.to(values), scaler.scale.to(values), deviations)
             for values, scaler in ((x.past, self.scaling.past), (x.future, self.scaling.future))

@@ -1,4 +1,4 @@
-"""Windows and truths as a posterior learns them, apart from the model that they belong to."""
+"""Standardisation of windows and truths, apart from the model that it belongs to."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ class ServeConfig(FromBroker):
         tuple[Checkpoint, ...], NoDecode, BeforeValidator(_listed), Flag(HelpPanel.FORECAST, "DIR", first=True)
     ] = Field(
         (),
-        description="Checkpoint of train --online, repeatable; the name of its directory is its name. With "
-        "--model-uri: where that model learns on; default: the model's name",
+        description="Checkpoint of train --online, repeatable; it is called by the name of its directory. With "
+        "--model-uri: where that model continues to learn; default: the model's name",
     )
     model_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI", first=True)] = Field(
         None,
-        description="Begin as a model of MLflow's registry, such as models:/demand-demand_gw-h48@champion; once there "
-        "is a checkpoint, go on from that",
+        description="Begin with a model of MLflow's registry, such as models:/demand-demand_gw-h48@champion; once "
+        "there is a checkpoint, continue from that",
     )
     tracking_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI")] = Field(
         None, description="MLflow store of --model-uri; default: MLFLOW_TRACKING_URI, else ./mlflow.db"

@@ -55,7 +55,7 @@ class Config(KernelOptions):
     evidence_rows: int | None = Field(
         800,
         ge=0,
-        description="rows at most, thinned in time, that estimate hyper-parameters; 0: they stay as set; none: all",
+        description="most rows, thinned in time, to estimate hyper-parameters from; 0: they stay as set; none: all",
     )
     rescale: bool = Field(
         True,

@@ -105,7 +105,7 @@ class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
     prior: Literal["auto", "one", "mixed"] = Field(
         "auto",
         description="of the weights, for forecasts: one precision, the noise over the kernel's variances; or 0.3, 3 "
-        "and 30 times that, mixed column by column by how well each has forecast of late; auto: mixed with lags",
+        "and 30 times that, mixed column by column by how well each has forecast recently; auto: mixed with lags",
     )
     form: Form = Field(
         "gram",
