@@ -17,6 +17,7 @@ import pytest
 from mlflow import MlflowClient
 
 from streamgp import registry
+from tests.forked import start
 from tests.pipelines.worlds import frame_of, make_table
 
 from .conftest import LINE, ROWS, World, run, write_rows
@@ -187,15 +188,9 @@ def test_forecast_takes_the_known_future(world: World, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_an_interrupted_run_ends_with_its_code_and_goes_on(
-    world: World, tmp_path: Path, environment: dict[str, str], number: int
-) -> None:
+def test_an_interrupted_run_ends_with_its_code_and_goes_on(world: World, tmp_path: Path, number: int) -> None:
     words = [str(word) for word in world.line(checkpoint=tmp_path / "c", experiment=f"stopped-{number}")]
-    code = "from streamgp_cli.app import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words, "--follow", "--json"],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = start(*words, "--follow", "--json")
     until = time.monotonic() + 400
     while not list((tmp_path / "c").glob("0*")) and process.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
