@@ -40,6 +40,8 @@ def test_the_laws_of_a_model_hold(config: svdgp.Config) -> None:
 def test_options_that_exclude_each_other_are_refused() -> None:
     with pytest.raises(ValidationError, match=naming("inference=gradient")):
         svdgp.Config(inference="conjugate", likelihood="student_t")
+    with pytest.raises(ValidationError, match=naming("evidence closed")):
+        svdgp.Config.model_validate({"inference": "gradient", "evidence": "scgd"})
     with pytest.raises(ValidationError, match=naming("likelihood.noise inference=gradient")):
         svdgp.Config.model_validate({"likelihood": {"name": "gaussian", "noise": 0.3}})
     svdgp.Config.model_validate({"likelihood": {"name": "gaussian", "noise": 0.3}, "inference": "gradient"})

@@ -116,6 +116,8 @@ class Config(StreamOptions, EvidenceOptions):
             raise ValueError("the closed form finds the noise itself; likelihood.noise needs inference=gradient")
         if self.jumps and self.by_gradient:
             raise ValueError("jumps needs the closed form: likelihood=gaussian, no encoder, inference=auto")
+        if self.by_gradient and self.evidence != "thinned":
+            raise ValueError("evidence needs the closed form: gradients move the hyper-parameters too")
         for name in ("parametrisation", "basis_kernel", "preconditioner"):
             if not self.by_gradient and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} needs inference=gradient: the closed form has none")
