@@ -55,6 +55,13 @@ class KernelOptions(OnlineOptions):
         description="hyper-parameters: estimate them at every rebuild, or once; those of --init stay with once",
     )
 
+    widen: bool = Field(
+        True,
+        description="a fit without lags of fewer than 200 rows, or than 20 for each lengthscale and up to 2000, is "
+        "made four times more, without a quarter of the rows each time, whose errors widen the bands; no: bands are "
+        "those of the posterior",
+    )
+
     def tempering(self, shape: Shape) -> float:
         """The factor on the noise in updates.
 

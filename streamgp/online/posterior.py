@@ -277,6 +277,11 @@ class Posterior(nn.Module, ABC):
     def failed(self) -> None:
         """Note that an epoch failed and was undone, so that the next one does not repeat it."""
 
+    def checked(self, rows: int) -> bool:
+        """Whether `held_out` checks a fit of so many rows; not one that holds some out itself, takes long, or
+        estimates nothing, and none whose likelihood has heavy tails, as a few far errors would say all."""
+        return True
+
     def epochs_for(self, rows: int) -> int:
         """Epochs that a fit from scratch wants on this many rows."""
         return 1
