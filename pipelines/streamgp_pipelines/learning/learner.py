@@ -405,7 +405,8 @@ class Learner:
             self.models.assess(issued.to(self.device), y.to(self.device), self._owner(series))
 
     def _note(self, answers: Answers) -> None:
-        """Learn a lower bound of the targets, and say it once."""
+        """Learn how far targets reach and a lower bound of them, which is said once."""
+        self.bands.see(answers.series, self.windows.spec.learned(answers.y))
         change, names = self.bands.note(answers.series, answers.y), self.windows.spec.targets
         for output in change.found.tolist():
             self.counts.say(
