@@ -56,14 +56,14 @@ class Calibration:
         low, high = ([self.probabilities.index(sides(level)[at]) for level in self.levels] for at in (0, 1))
         return low, high
 
-    def of(self, mean: Tensor, quantiles: Tensor) -> Tensor:
-        """(R,) the point forecasts. mean: (R,); quantiles: (Q, R) as issued.
+    def of(self, mean: Tensor, quantiles: Tensor, point: Literal["mean", "median"] | None = None) -> Tensor:
+        """(R,) the point forecasts. mean: (R,); quantiles: (Q, R) as issued; point: which one, default: that issued.
 
         The mean is inside the bounds: those given, and the one that was found, where the lowest quantile is exactly 0.
         """
         if self.none:
             return mean
-        if self.point == "median":
+        if (point or self.point) == "median":
             return quantiles[self.probabilities.index(0.5)]
         if self.finds and self.lower is None:
             mean = torch.where(quantiles[0] == 0, mean.clamp(min=0.0), mean)

@@ -150,8 +150,8 @@ class RunConfig(DataConfig):
     quantiles: Annotated[Quantiles, Flag(HelpPanel.DISTRIBUTION)] = ()
     point: Annotated[Literal["mean", "median"], Flag(HelpPanel.DISTRIBUTION)] = Field(
         "mean",
-        description="Point forecast: mean of the model, which may lie outside a band where values repeat, or median "
-        "of the calibrated distribution, which does not",
+        description="Point forecast: mean of the model, best for the squared error, which may lie outside a band where "
+        "values repeat; or median of the calibrated distribution, best for the absolute error, which does not",
     )
     lower: Annotated[
         Annotated[float, Field(allow_inf_nan=False)] | Literal["none"] | None,
