@@ -27,7 +27,7 @@ hours = 24 * 50
 
 
 def wandering(memory: float) -> np.ndarray:
-    """Noise of variance 1 that forgets in so many hours."""
+    """Noise of variance 1 that forgets in `memory` hours."""
     kept, out = np.exp(-1 / memory), np.zeros(hours)
     for hour, step in enumerate(draw.standard_normal(hours)):
         out[hour] = kept * out[hour - 1] + np.sqrt(1 - kept**2) * step

@@ -123,7 +123,7 @@ def compare(
 
     Args:
         table: directory that ingest made, or a data frame, of which a table is made in `directory`. What that holds of
-            another frame is set aside, as `directory` with .1, .2, ... behind its name.
+            another frame is set aside, as `directory` with .1, .2, ... after its name.
         target: columns to forecast.
         models: names of models, or NAME=MODEL.
         tracker: of `fit_stream`.

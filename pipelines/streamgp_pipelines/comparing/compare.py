@@ -160,7 +160,7 @@ def _cell(
     cell: tuple[TrainConfig, tuple[str, PeerOptions] | None],
     progress: Callable[[Progress], None],
 ) -> dict[str, Any]:
-    """One model on the stream: the summary of its run, and `cpu_seconds`. A run that was killed goes on."""
+    """One model on the stream: the summary of its run, and `cpu_seconds`. A run that was killed continues."""
     run, peer = cell
     if not home.is_dir():
         hint = "--directory must be on a file system that all machines of the cluster share"
@@ -190,7 +190,7 @@ class _Plan:
 
 
 def _plan(config: CompareConfig) -> _Plan:
-    """Read what there is; a comparison that goes on, or takes another model in, keeps the warm-up that it has."""
+    """Read what there is; a comparison that is continued, or takes another model in, keeps the warm-up that it has."""
     models, table = named(config), Table.open(config.table)
     seasons = with_shown(config, table).season
     season = seasons[0] if seasons and not isinstance(seasons, str) else 1
