@@ -52,7 +52,7 @@ def test_the_root_page_imports_nothing_heavy() -> None:
     assert not loaded.intersection(HEAVY)
 
 
-@pytest.mark.parametrize(("command", "meant"), [("compare", "--directory"), ("train", "--predictions")])
+@pytest.mark.parametrize(("command", "meant"), [("compare", "--comparison"), ("train", "--predictions")])
 def test_an_option_of_another_command_names_what_is_meant(command: str, meant: str) -> None:
     found = CliRunner().invoke(app, [command, "--output", "x"])
     assert found.exit_code == 2 and meant in found.output and "--inputs" not in found.output
