@@ -71,7 +71,7 @@ rows.head(-24 * 3).write_parquet("wind.parquet")
 
 # %%
 found = streamgp.compare(
-    "wind", "power", ("persistence", "linear", "svdgp"), directory="compared",
+    "wind", "power", ("persistence", "linear", "svdgp"), comparison="compared",
     known="wind_forecast", horizon=12, season="none", lags=4, lower=0, upper=1,
 )  # fmt: skip
 whole = found.scores.filter(by="all")

@@ -40,14 +40,15 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         run_id: of the tracker.
 
     Returns:
-        beside the scores and times: `point`, which forecast `mae` is of;
-        `new_rows`, those of `rows` that were not in the checkpoint that the run went on
-        from, if it did; `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
-        every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
+                beside the scores and times: `point`, which forecast `mae` is of; `new_rows`, those of `rows` that were
+        not in         the checkpoint that the run went on from, if it did; `warmup`, rows of warm-up; `forecasts`, the
+        T = targets · horizon forecasts at every row: `all` of them, those `scored`, and those `skipped` by the first
+        reason that holds, which add up;
         `coverage_by`, coverage in parts (`Scores.breakdown`); `by_series`, errors of each series (`Scores.by_series`);
         `mase_scale`, what MASE divides by; `naive_mae`, the
         error of repeating the last season (or value) in the rows after the warm-up, None where only a bound is known;
-        `batch`, rows of a micro-batch; `snapped`, rows off the grid of --every by no more than the --tolerance;
+        `batch`, most rows of a micro-batch, None of training in batch; `snapped`, rows off the grid of --every by no
+        more than the --tolerance;
         `late`, rows that were left out because they came after a newer one, `late_used`, those that --late use took;
         `unused`, columns of numbers of a run that names no inputs; `simulation`, of --simulate; `weights`, of the
         experts of a mix at the end, {} where the model mixes none, and by step in `steps`; `alarms`, of --alarm-rate
@@ -78,7 +79,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "weights": weights(learner.model),
         **({} if learner.alarms is None else {"alarms": learner.alarms.summary()}),
         **session.learner.clock.summary(learner.rows),
-        "batch": session.config.batch,
+        "batch": session.config.batch if session.config.online else None,
         "peak_mb": peak_mb(),
         "checkpoint": shown(session.config.checkpoint),
         "offset": dict(session.offset),
