@@ -85,7 +85,12 @@ class Packed(NamedTuple):
 
     def truths(self, y: Tensor) -> Tensor:
         """(R, ...) of the batch -> (K, N, ...); NaN where a series has no window."""
-        return self.laid(y) if self.even else torch.where(self._shown(y.dim() + 1), y[self.rows], torch.nan)
+        laid = self.laid(y)
+        return laid if self.even or bool(self.there.all()) else torch.where(self._shown(laid.dim()), laid, torch.nan)
+
+    def windows(self, x: Inputs) -> Inputs:
+        """R windows without a context -> (K, N, L, D) and (K, N, H, F), as `truths`."""
+        return Inputs(self.truths(x.past), self.truths(x.future))
 
     def back(self, values: Tensor) -> Tensor:
         """(K, N, ...) -> (R, ...), in the order of the batch."""
