@@ -258,14 +258,14 @@ class StreamModel(Recalls, Declared, Model):
             return Step(math.nan, self.posterior.size, True, "rows wait")
         look, shift, y = self.limited(x, y, z)
         if not self.due(*due):
-            return self._learn(x, y, look, shift, "update")
+            return self.learn(x, y, look, shift, "update")[0]
         if self.posterior.carries and self.seen + len(y) > self.memory.capacity:
             step = self._transfer(x, y, shift, f"transfer: {since} rows")
         else:
             step = self._rebuild(x, y, f"rebuild: {since} rows")
         if self.rebuilt > before:
             return step
-        learned = self._learn(x, y, look, shift, "update")
+        learned = self.learn(x, y, look, shift, "update")[0]
         self.tried = self.seen
         return learned._replace(healthy=False, done=f"{step.done}; {learned.done}")
 
@@ -304,7 +304,9 @@ class StreamModel(Recalls, Declared, Model):
             put_back, why, more = None if first else self.posterior.snapshot(), "", True
             try:
                 more = self.posterior.epoch(rows, units, first, self.generator, left)
-                _refuse(float(self._off(lambda some: self._means(rows, some), rows.y)))
+                if (off := float(self._off(rows.z, rows.y))) > 1.0:
+                    hint = "options of the model that are not its defaults are the first suspects"
+                    raise NumericalError(absurd(off), hint=hint)
             except NumericalError as error:
                 if put_back is None:
                     raise
@@ -376,19 +378,14 @@ class StreamModel(Recalls, Declared, Model):
     def _standardised(self, y: Tensor, shift: Tensor) -> Tensor:
         return self.standardised.truths(y, shift) if self.posterior.units else y
 
-    def _learn(self, x: Inputs, y: Tensor, look: Look, shift: Tensor, done: str) -> Step:
-        """`learn` of one model."""
-        (step,) = self.learn(x, y, look, shift, done)
-        return step
-
     def learn(self, x: Inputs, y: Tensor, look: Look, shift: Tensor, done: str) -> list[Step]:
         """Learn rows under the hyper-parameters of now, and offer them to the memory: a step of each model. Arguments
         as `limited` has them."""
         put_back, offered = self.posterior.snapshot(), self.memory.offer(x, y, self.generator)
-        learned = self._standardised(y, shift)
+        learned, time = self._standardised(y, shift), self.options.forgetting(self.shape)
         arrival = Arrival(
             learned,
-            self._kept(y),
+            1.0 if time is None else math.exp(-y.shape[-2] / time),
             offered.rows,
             offered.places,
             self.memory.shares,
@@ -403,34 +400,19 @@ class StreamModel(Recalls, Declared, Model):
 
         def work() -> tuple[str, Tensor]:
             event = self.posterior.absorb(look, arrival)
-            return event, self._off(lambda some: self.posterior.means(look, some), learned, look.mean)
+            return event, self._off(look.z, learned, look)
 
         return self._attempt(work, back, done)
 
-    def _kept(self, y: Tensor) -> float | Tensor:
-        """Part of the weight of everything older that is left after these rows, (K,) of many models."""
-        time = self.options.forgetting(self.shape)
-        if time is None:
-            return 1.0
-        if not self.posterior.many:
-            return math.exp(-len(y) / time)
-        return torch.exp(-torch.isfinite(y).any(-1).sum(-1).to(FLOAT) / time)
-
     def begin(self, sample: Sample, done: str, fill: bool) -> list[Step]:
-        """Let many models learn windows from the beginning; a step of each.
-
-        Args:
-            sample: K · N windows; a row without a truth is none.
-            done: what the steps say.
-            fill: of `_rows`.
-        """
+        """Let many models learn windows (K, N, ...) from the beginning; a step of each, `done`. fill: of `_rows`."""
         return self._attempt(lambda: self._begun(sample, True, fill), lambda: None, done)
 
     def _begun(self, sample: Sample, rescale: bool, fill: bool = True) -> tuple[str, Tensor]:
         """Learn windows from the beginning; what happened, and `_off`."""
         rows, units = self._rows(sample, rescale, fill)
         event = self.posterior.rebuild(rows, units, self.generator)
-        return event, self._off(lambda some: self._means(rows, some), rows.y)
+        return event, self._off(rows.z, rows.y)
 
     def _rebuild(self, x: Inputs, y: Tensor, done: str) -> Step:
         """Offer rows to the memory, and learn the memory from the beginning."""
@@ -468,12 +450,12 @@ class StreamModel(Recalls, Declared, Model):
             rows, units = self._rows(self.memory.sample(), rescale=False)
             event = self.posterior.transfer(rows, units, self.generator)
             self.rebuilt = self.tried = self.seen
-            return event, self._off(lambda some: self._means(rows, some), rows.y)
+            return event, self._off(rows.z, rows.y)
 
         (moved,) = self._attempt(work, back, done)
         if self.rebuilt == rebuilt:
             return moved
-        learned = self._learn(x, y, self.posterior.glance(self.inputs(x)), shift, moved.done)
+        (learned,) = self.learn(x, y, self.posterior.glance(self.inputs(x)), shift, moved.done)
         self.tried = self.seen
         return learned
 
@@ -494,23 +476,20 @@ class StreamModel(Recalls, Declared, Model):
         size, done = self.posterior.size, _joined(done, event)
         return [learned(loss, size, why, done) for loss, why in found]
 
-    def _off(self, mean: Callable[[slice], Tensor], y: Tensor, before: Tensor | None = None) -> Tensor:
-        """(1,) or (K,) how far posteriors are from rows that they have just learned, as `blown` says; O(1) of the rows.
+    def _off(self, z: Tensor, y: Tensor, before: Look | None = None) -> Tensor:
+        """(1,) or (K,) how far a posterior is from rows that it has just learned, as `blown` says; O(1) of the rows.
 
         Args:
-            mean: (..., R, T) theirs, at some of the rows.
+            z: (..., N, W) standardised windows.
             y: (..., N, T) standardised targets, NaN = not observed.
-            before: (..., N, T) their mean before; where that was as far off, learning is how they come back.
+            before: how they looked before; where its mean was as far off, learning is how it comes back.
         """
         if not self.posterior.units or not y.shape[-2]:
             return y.new_zeros(1)
-        some = some_of(y.shape[-2])
+        some, then = some_of(y.shape[-2]), None if before is None else before.mean
+        mean = self.posterior.glance(z[..., some, :]).mean if before is None else self.posterior.means(before, some)
         there = torch.isfinite(y[..., some, :]).any(-1, keepdim=True)
-        return blown(torch.where(there, mean(some), 0.0), y, before).reshape(-1)
-
-    def _means(self, rows: Rows, some: slice) -> Tensor:
-        """(..., R, T) at some of the rows."""
-        return self.posterior.glance(rows.z[..., some, :]).mean
+        return blown(torch.where(there, mean, 0.0), y, then).reshape(-1)
 
     def _rows(self, sample: Sample, rescale: bool, fill: bool = True) -> tuple[Rows, Units]:
         """A sample in standardised units; `rescale`: of reference and scaling that are estimated from it; `fill`: what
@@ -519,7 +498,9 @@ class StreamModel(Recalls, Declared, Model):
         filled, seen = y, torch.isfinite(y)
         missing = seen.any(-1, keepdim=True) & ~seen
         if fill and self.rebuilt and self.posterior.units and bool(missing.any()):
-            filled = torch.where(missing, self._expected(x), y)
+            many = self.posterior.many
+            issued = self._issue(x, self.posterior.glance(self.inputs(x)), self._shift(x)) if many else self.predict(x)
+            filled = torch.where(missing, issued.mean, y)
         before = self.outputs.scale
         if rescale and self.posterior.units:
             self.standardised.fit(x, filled, weight)
@@ -530,12 +511,6 @@ class StreamModel(Recalls, Declared, Model):
         learned = self._standardised(y, shift)
         known = learned if filled is y else self._standardised(filled, shift)
         return Rows(self.inputs(x), learned, weight, known, places, x), units
-
-    def _expected(self, x: Inputs) -> Tensor:
-        """(..., N, T) the means of the forecasts."""
-        if not self.posterior.many:
-            return self.predict(x).mean
-        return self._issue(x, self.posterior.glance(self.inputs(x)), self._shift(x)).mean
 
     def _older(self, rows: int, new: Tensor) -> Rows:
         """So many rows of the memory at random, none of those at the places `new`; they stand for all of the others."""
@@ -580,17 +555,6 @@ class SimulatedStreamModel(StreamModel):
             return reference + self.outputs.location.to(value) + self.outputs.scale.to(value) * value
 
         return observe
-
-
-def _refuse(off: float) -> None:
-    """See that a posterior is not far from rows that it has just learned; off: of `_off`.
-
-    Raises:
-        NumericalError: it is.
-    """
-    if off > 1.0:
-        hint = "options of the model that are not its defaults are the first suspects"
-        raise NumericalError(absurd(off), hint=hint)
 
 
 def _joined(*parts: str) -> str:

@@ -90,7 +90,7 @@ class Arrival(NamedTuple):
 
     Attributes:
         y: (N, T) standardised targets, winsorised, NaN = not observed.
-        kept: part of the weight of everything older that is not forgotten, a float; (K,) of K models.
+        kept: part of the weight of everything older that is not forgotten, if N rows have come.
         rows: (B,) those of the N rows that the memory keeps.
         places: (B,) where.
         shares: function () -> (C,) how many rows of the forgetting stream each place of the memory now stands for, 0
@@ -102,7 +102,7 @@ class Arrival(NamedTuple):
     """
 
     y: Tensor
-    kept: Any
+    kept: float
     rows: Tensor
     places: Tensor
     shares: Callable[[], Tensor]

@@ -6,6 +6,7 @@ are learned were forecast just before, by the same kernel, and their features ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple, cast
 
@@ -121,8 +122,8 @@ class SharedPosterior(Posterior):
         return found
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
-        there, kept = torch.isfinite(arrival.y).any(2), torch.as_tensor(arrival.kept, dtype=FLOAT)
-        self._learn(look.features, arrival.y, there.to(FLOAT), kept.expand(len(there)))
+        there, time = torch.isfinite(arrival.y).any(2), self.config.forgetting(self.shape) or math.inf
+        self._learn(look.features, arrival.y, there.to(FLOAT), torch.exp(-there.sum(1).to(FLOAT) / time))
         return ""
 
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
