@@ -149,6 +149,17 @@ def test_a_sample_estimates_for_all_and_old_kernels_go() -> None:
     assert all(step.done.startswith("rebuild") for step in steps) and list(fleet.shared.kernels) == [1]
 
 
+@pytest.mark.parametrize("learn", ["rebuild", "once"])
+def test_hyper_parameters_are_estimated_again_unless_they_are_learned_once(learn: str) -> None:
+    fleet = SharedFleet(Config(**SMALL, learn=learn), SHAPE)
+    fleet.fit(*batch(0, 400))
+    first = fleet.shared.hyper
+    for seed, rows in ((1, 300), (2, 100)):
+        fleet.update(*batch(seed, rows))
+    assert list(fleet.shared.kernels) == [1] and first is not None and fleet.shared.hyper is not None
+    assert torch.equal(first, fleet.shared.hyper) is (learn == "once")
+
+
 def test_it_forecasts_before_it_is_fitted_and_passes_what_is_broken() -> None:
     fleet = SharedFleet(Config(**SMALL), SHAPE)
     x, y, series = batch(0, 800, gaps=0.1)

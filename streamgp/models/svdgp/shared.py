@@ -150,7 +150,7 @@ class SharedKernels(Declared):
             target = self.pooled.rest(units, z, target)
         thin = thinned(len(z), self.shape.horizon, self.config.thin(self.config.evidence_rows), z.device)
         radial = squared_exponential.build(squared_exponential.Config(), z.shape[1])
-        search = Search(self.inputs.count, once=False, way=way_of(self.config, radial))
+        search = Search(self.inputs.count, once=self.config.learn == "once", way=way_of(self.config, radial))
         if self.hyper is not None:
             search.hyper, search.found = LogHyper.unpack(self.hyper), True
         hyper = search.run(z[thin], target[thin], self.inputs.groups, units.inputs.scale, units.outputs.scale)
