@@ -258,7 +258,7 @@ class Posterior(nn.Module, ABC):
         return True
 
     def interval(self, rebuild: int, seen: int) -> float:
-        """Rows from one rebuild to the next, after `seen` rows. rebuild: the option."""
+        """Rows from one rebuild to the next, after `seen` rows; (K,) each of K models. rebuild: the option."""
         return rebuild
 
     @property

@@ -26,6 +26,8 @@ WINDOWS = ("past", "future", "y")
 """The parts that hold windows and truths: most of the bytes, of which a batch changes few."""
 KEYS = ("key", "arrival", "seen", "threshold")
 """The other parts."""
+EMPTY = 1e6
+"""Beyond all keys, which are below 7: log e of the largest e that is drawn. Empty places stand there in their order."""
 State: TypeAlias = "dict[str, Tensor]"
 """Of K streams, which is their leading axis."""
 
@@ -74,11 +76,12 @@ def offer(held: State, there: Tensor, rate: float, generator: Generator) -> Ente
     draws = torch.empty(there.shape, dtype=FLOAT).exponential_(generator=generator).clamp_min_(1e-300).log_()
     key = torch.where(there, draws.to(arrival) - rate * arrival, torch.inf)
     every = torch.cat((held["key"], key), 1)
-    ordered = every.sort(dim=1, stable=True)
-    stays = torch.zeros_like(every, dtype=torch.bool).scatter_(1, ordered.indices[:, :capacity], True)
+    order = torch.where(every.isinf(), EMPTY + torch.arange(every.shape[1], device=every.device), every)
+    leaving = order.topk(there.shape[1], dim=1, sorted=False).indices
+    stays = torch.ones_like(every, dtype=torch.bool).scatter_(1, leaving, False)
     at = series, places = (~stays[:, :capacity]).nonzero(as_tuple=True)  # as many as enter, stream by stream
     window = stays[:, capacity:].nonzero(as_tuple=True)
-    held["threshold"] = torch.minimum(held["threshold"], ordered.values[:, capacity])
+    held["threshold"] = torch.minimum(held["threshold"], every.gather(1, leaving).amin(1))
     held["key"] = held["key"].index_put(at, key[window])
     held["arrival"] = held["arrival"].index_put(at, arrival[window])
     held["seen"] = held["seen"] + there.sum(1)

@@ -160,6 +160,20 @@ def test_hyper_parameters_are_estimated_again_unless_they_are_learned_once(learn
     assert torch.equal(first, fleet.shared.hyper) is (learn == "once")
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_rebuilds_of_a_settled_series_come_in_proportion_to_its_length(moves: bool) -> None:
+    shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
+    fleet = SharedFleet(Config(basis=16, reservoir=128, evidence_rows=30, rebuild=128, shared=True), shape)
+    u = 2.0 * torch.rand(1536, generator=torch.Generator().manual_seed(0), dtype=FLOAT)
+    u = u + moves * torch.linspace(0.0, 12.0, 1536, dtype=FLOAT)
+    done = list[str]()
+    for own in u.split(64):
+        x, one = Inputs(own.new_zeros(64, 0, 2), own.view(64, 1, 1)), torch.zeros(64, dtype=torch.int64)
+        done += [step.done for step in fleet.update(x, own.sin()[:, None], one)]
+    rebuilt = [text for text in done if text.startswith("rebuild")]
+    assert (rebuilt == ["rebuild: 128 rows"] * len(rebuilt)) is moves and (len(rebuilt) > 9) is moves
+
+
 def test_it_forecasts_before_it_is_fitted_and_passes_what_is_broken() -> None:
     fleet = SharedFleet(Config(**SMALL), SHAPE)
     x, y, series = batch(0, 800, gaps=0.1)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Shape
 from streamgp.models.svdgp.config import Config
+from streamgp.models.svdgp.posterior import COMPARED, MANY, NOVEL, STRANGE
 from streamgp.models.svdgp.shared import SharedKernels
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
 from streamgp.online.stacked import Stacked
@@ -59,7 +60,11 @@ class SharedPosterior(Posterior):
         for name, part in additive.fresh(shared.size, shape.columns).items():
             self.regression.register_buffer(name, part)
         self.generation: Tensor
-        self.register_buffer("generation", torch.full((), -1.0, dtype=FLOAT))
+        self.novelty: Tensor  # (K,) as of `SvdgpPosterior`
+        self.novel: Tensor
+        self.since: Tensor
+        for name, value in {"generation": -1.0, "novelty": 0.0, "novel": 0.0, "since": 0.0}.items():
+            self.register_buffer(name, torch.full((), value, dtype=FLOAT))
         self.series: Stacked
         self.codes: Tensor
         self.standardised: Standardised
@@ -95,6 +100,14 @@ class SharedPosterior(Posterior):
     def judged(self) -> list[tuple[float, bool]]:
         return list(zip(self.losses.tolist(), self.well.tolist(), strict=True))
 
+    @property
+    def settled(self) -> Tensor:
+        """(K,) whether nothing is forgotten, and the rows of a series come from where those before them came."""
+        return (self.novelty > 0) & (self.novel <= STRANGE * self.since)
+
+    def interval(self, rebuild: int, seen: Any) -> Any:
+        return rebuild * torch.where(self.settled, (seen / self.config.reservoir).clamp(min=1.0), 1.0)
+
     def look(self, z: Tensor) -> Look:
         phi, gap = self.shared.features(self.number, z)
         self.seen.append(Seen(self.codes, z, phi, gap))
@@ -106,7 +119,7 @@ class SharedPosterior(Posterior):
         return self._looked(z, *self._features(z))
 
     def _looked(self, z: Tensor, phi: Tensor, gap: Tensor) -> Look:
-        return Look(z, phi, phi @ self.held["coefficients"], gap[..., None], self.held["residual"][:, None])
+        return Look(z, (phi, gap), phi @ self.held["coefficients"], gap[..., None], self.held["residual"][:, None])
 
     def measured(self, look: Look, rows: Tensor) -> Look:
         """Of all rows of a series where it is asked of one."""
@@ -114,16 +127,20 @@ class SharedPosterior(Posterior):
         if not bool(some.any()):
             return look
         latent, root = look.latent.clone(), self.series.take(self.codes[some], (ROOT,))[ROOT]
-        latent[some] += _known(root, look.features[some])
+        latent[some] += _known(root, look.features[0][some])
         return look._replace(latent=latent)
 
     def means(self, look: Look, rows: slice) -> Tensor:
-        found: Tensor = look.features[:, rows] @ self.held["coefficients"]
+        found: Tensor = look.features[0][:, rows] @ self.held["coefficients"]
         return found
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
         there, time = torch.isfinite(arrival.y).any(2), self.config.forgetting(self.shape) or math.inf
-        self._learn(look.features, arrival.y, there.to(FLOAT), torch.exp(-there.sum(1).to(FLOAT) / time))
+        phi, gap = look.features
+        count = there.sum(1).to(FLOAT)
+        self.since = self.since + count
+        self.novel = self.novel + (there & (gap > self.novelty[:, None])).sum(1)
+        self._learn(phi, arrival.y, there.to(FLOAT), torch.exp(-count / time))
         return ""
 
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
@@ -132,9 +149,17 @@ class SharedPosterior(Posterior):
         for name in ("outer", "moment", "square", "weight", "coefficients"):
             self.held[name] = fresh[name].to(rows.z).repeat(len(rows.y), *[1] * fresh[name].dim())
         self.generation = torch.full_like(rows.weight[:, 0], self.shared.newest)
-        phi, _ = self.shared.features(self.number, rows.z)
+        phi, gap = self.shared.features(self.number, rows.z)
+        self.novel = self.since = torch.zeros_like(self.generation)
+        self.novelty = self.novel if self.config.forgetting(self.shape) else self._novelty(gap, rows.weight > 0)
         self._learn(phi, rows.filled, rows.weight, torch.ones_like(self.generation))
         return ""
+
+    def _novelty(self, gap: Tensor, there: Tensor) -> Tensor:
+        """(K,) the unexplained variance from which on a row is novel; 0 where the rows (K, N) are too few to say."""
+        every = -(-gap.shape[1] // COMPARED)
+        found = torch.where(there, gap, torch.nan)[:, ::every].nanquantile(NOVEL, 1)
+        return torch.where(there.sum(1) >= MANY * self.config.basis, found, 0.0)
 
     def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
         self.rebuild(rows, units, generator)
