@@ -1,5 +1,6 @@
 # make demo      set everything up and run the whole road on real data
 # make test      set everything up, then the checks and the tests (minutes)
+# make test ROOM=kernels  the tests and doctests of one room (seconds); several: ROOM="kernels cli"
 # make setup     set .venv up with what `streamgp` needs; `make setup EXTRAS=serve,formats` adds extras to it
 # make test-all  `make test`, then the slow tests and a random exploration of the properties
 # make docs      build the guides and the API reference to site/index.html
@@ -72,8 +73,13 @@ check: $(SETUP) $(call extras,test)
 	$(BIN)/lint-imports
 	$(call told,checked)
 
+ifdef ROOM
+test: $(SETUP) $(call extras,test)
+	@paths=$$($(BIN)/python tests/rooms.py $(ROOM)) && OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not slow" $$paths
+else
 test: check
 	$(PYTEST) -q -m "not slow"
+endif
 	$(call told,tested)
 
 # What `make test` leaves out, and every property again on new examples; without -q the seed comes first.

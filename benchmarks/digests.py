@@ -40,7 +40,7 @@ from _report import Claim, report
 ROOT = Path(__file__).parents[1]
 MODELS = ("ensemble", "linear", "svdgp", "qsgp", "gp_lstm", "finite_rkhs")
 BATCH = ("linear", "svdgp", "qsgp", "finite_rkhs", "gp_lstm")
-APART = ("run_id", "checkpoint", "seconds", "rows_per_second", "update_ms", "peak_mb", "warnings", "offset")
+APART = ("run_id", "checkpoint", "seconds", "rows_per_second", "update_ms", "peak_mb", "warnings", "offset", "new_rows")
 """Fields of a summary that hold times, identities or texts for people."""
 DAY, DIGITS = 48, 10
 TEXT = (

@@ -28,7 +28,7 @@ from _report import Claim, report
 DATA = Path(__file__).parent.parent / "pipelines" / "streamgp_pipelines" / "recipes" / "elecdemand.csv"
 STREAMGP = [sys.executable, "-c", "from streamgp_cli.app import main; main()"]
 OPTIONS = "--online --target demand_gw --known workday --horizon 48 --season 48,336 --score-from 1344 --seed 0 --json"
-TIMES = ("run_id", "checkpoint", "seconds", "rows_per_second", "update_ms", "peak_mb")
+TIMES = ("run_id", "checkpoint", "seconds", "rows_per_second", "update_ms", "peak_mb", "new_rows")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 

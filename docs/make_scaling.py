@@ -47,7 +47,7 @@ checkpoint; 16 of them take {linear_sixteen:.1f} hours with `linear`.
 
 ## 10⁵ series
 
-A fleet of `linear` models needs {fleet_memory:.0f} GB, {machines} machines of {gib} GiB of which half is used, and
+A fleet of `linear` models needs {fleet_memory:.0f} GB (machines of {gib} GiB, half of it used: {machines}), and
 {fleet_step:.1f} CPU-s for a new row of each series: with a row an hour, {fleet_share:.2g} % of one core. **The
 bottleneck is memory.** The cost a step grew by {growth:.2f} times from {least} to {most} series; it is taken from the
 latter. Divide the series among processes by name, a table and a checkpoint each.

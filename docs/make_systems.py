@@ -19,18 +19,18 @@ PAGE = ROOT / "docs" / "systems.md"
 MEASURED = ROOT / "docs" / "results" / "data" / "systems_on_one_stream.json"
 FRONT = """# Systems of the papers
 
-streamgp has the systems of five papers, each under the option that a user types, after `streamgp train`
-unless another command is named. What scores better may be the default, and stands beside. Algorithms that no default
-uses are in `streamgp/papers/`, and are imported once they are chosen.
+streamgp has the systems of five papers. Each is listed with the options that a user types after `streamgp train`,
+unless another command is named; where one of ours scores better it may be the default, and is listed beside it.
+Algorithms that no default uses are in `streamgp/papers/`, and are imported only when they are chosen.
 
-{standing} of {all} stand, {partly} in part, {missing} are missing. `tests/test_systems.py` walks the list: what can be
-typed is built, learns 600 rows, forecasts in finite bands with at most 1.5 times the error of the persistence where
-nothing else is said, and forecasts the same once it is restored. Written by `docs/make_systems.py` from
-`streamgp/papers/systems.toml`.
+{standing} of {all} are there, {partly} in part, {missing} are missing. `tests/test_systems.py` goes through the list:
+each system that can be typed is built, learns 600 rows, forecasts with finite bands and, unless the list says
+otherwise, at most 1.5 times the error of the persistence, and forecasts the same after its state was restored. Written
+by `docs/make_systems.py` from `streamgp/papers/systems.toml`.
 """
 
-MEASURED_AS = """Scores are those of [one stream](results/systems.md): demand of electricity, 2 steps ahead; mean
-absolute error over that of the persistence, and rows a CPU-second. There are CRPS and coverage too.
+MEASURED_AS = """Scores are those of [one stream](results/systems.md), electricity demand 2 steps ahead: mean
+absolute error over that of the persistence, and rows a CPU-second. That page has CRPS and coverage too.
 """
 SCORES = ("over persistence", "rows a CPU-s")
 """Columns of the benchmark that the page shows."""

@@ -80,6 +80,11 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_a_decision_is_short() -> None:
+    found = {page.name: page.read_text() for page in (ROOT / "docs" / "decisions").glob("0*.md")}
+    assert [name for name, text in found.items() if len(text.split()) > (200 if "Two choices" in text else 150)] == []
+
+
 def test_a_page_lists_every_model() -> None:
     page = (ROOT / "docs" / "guides" / "models.md").read_text()
     assert [name for name in registry.names("models") if f"`{name}`" not in page] == []
@@ -111,6 +116,24 @@ def test_the_notation_table_names_things_that_exist() -> None:
     names = sorted(set(re.findall(r"`((?:streamgp|streamgp_data|streamgp_pipelines)\.[\w.]+)`", page)))
     assert len(names) > 20
     assert [name for name in names if not _exists(name)] == []
+
+
+def test_a_newcomer_finds_the_file_of_every_task() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text().partition("## Where is it done?")[2]
+    rows = [line for line in page.splitlines() if line.startswith("|") and "`" in line.split("|")[2]]
+    assert len(rows) > 20
+    for row in rows:
+        named = re.findall(r"`([^`]+)`", row.split("|")[2])
+        files = [ROOT / _folder(name) / name for name in named if "/" in name]
+        assert 1 <= len(files) <= 4 and all(path.exists() for path in files), row
+        text = "\n".join(path.read_text() for path in files if path.is_file())
+        symbols = {name for name in named if "/" not in name} - {"Config"}
+        assert {one for one in symbols if not re.search(rf"(?m)^(class |def |){one}\b", text)} == set(), row
+
+
+def _folder(path: str) -> str:
+    """Where a package of the repository lies, from a path that begins with its name."""
+    return next((place.partition("/")[0] for place in PACKAGES if path.startswith(place.partition("/")[2] or "-")), "")
 
 
 def _exists(dotted: str) -> bool:

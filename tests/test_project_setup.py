@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import rooms
 from tests.needs import needs
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +81,27 @@ def test_users_get_no_tools_of_developers(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def compared() -> Any:
     return runpy.run_path(str(ROOT / ".ci" / "readme_is_true.py"))["differences"]
+
+
+def test_every_room_has_tests_and_a_wrong_one_is_told_which_there_are() -> None:
+    for room in ("data", "pipelines", "cli", *(name.partition(".")[2] for name in rooms.rooms())):
+        paths = rooms.asked(room)
+        assert all(path.exists() for path in paths) and any(path.name.startswith("test_") for path in paths), room
+    places = [rooms.ROOT / "tests" / "kernels", rooms.ROOT / "streamgp" / "kernels"]
+    for typed in ("kernels", "streamgp/kernels/", "streamgp.kernels"):
+        found = rooms.asked(typed)
+        assert {*places[0].glob("test_*.py"), places[1]} <= set(found) and len(found) < 12
+    with pytest.raises(ValueError, match=r"(?s)no room 'kernel'.*kernels.*sources.*learning.*forecast"):
+        rooms.asked("kernel")
+
+
+@needs("make")
+def test_the_tests_of_a_room_come_without_the_checks() -> None:
+    def told(*words: str) -> str:
+        return subprocess.run(["make", "-n", "test", *words], cwd=ROOT, capture_output=True, text=True).stdout
+
+    assert "rooms.py kernels cli" in told("ROOM=kernels cli") and "mypy" not in told("ROOM=kernels cli")
+    assert "mypy" in told() and "rooms.py" not in told()
 
 
 def test_scores_of_the_readme_are_those_of_the_demo(compared: Any) -> None:

@@ -19,7 +19,7 @@ WORST = 10
 def print_summary(found: dict[str, Any]) -> None:
     """The scores, the bands, the steps ahead, and where everything is."""
     _print_scores(found)
-    print_pairs(_of_run(found) | _of_naive(found) | _of_model(found) | _of_columns(found))
+    print_pairs(_of_run(found) | _of_point(found) | _of_naive(found) | _of_model(found) | _of_columns(found))
     for warning in found.get("warnings") or []:
         if structured():
             say("warning", warning)
@@ -70,6 +70,25 @@ def _of_run(found: dict[str, Any]) -> dict[str, Any]:
         "checkpoint": found["checkpoint"],
         "MLflow run": found["run_id"] or "none: not tracked",
     }
+
+
+def _of_point(found: dict[str, Any]) -> dict[str, str]:
+    """What the other point forecast would have scored; {} of outcomes, and where nothing was scored."""
+    other = "mean" if found["point"] == "median" else "median"
+    if not found["mae"] or (error := found.get(f"{other}_mae")) is None:
+        return {}
+    return {f"{other} forecast": f"MAE {shown(error)}, {_beside(error, found['mae'])} (--point {other})"}
+
+
+def _beside(error: float, other: float) -> str:
+    """How much lower an error is than another one.
+
+    Example:
+        >>> _beside(0.75, 1.0)
+        '25.0 % lower'
+    """
+    percent = 100.0 * (error / other - 1.0)
+    return f"{abs(percent):.1f} % {'higher' if percent > 0 else 'lower'}"
 
 
 def _of_naive(found: dict[str, Any]) -> dict[str, str]:
@@ -147,9 +166,7 @@ def _beside_naive(mae: float, naive: float, back: int) -> str:
         'MAE 1 of the value 48 rows before; that of this run is 25.0 % lower'
     """
     which = "the last value" if back == 1 else f"the value {back:,} rows before"
-    percent = 100.0 * (mae / naive - 1.0)
-    part = f"{abs(percent):.1f} % {'higher' if percent > 0 else 'lower'}"
-    return f"MAE {shown(naive)} of {which}; that of this run is {part}"
+    return f"MAE {shown(naive)} of {which}; that of this run is {_beside(mae, naive)}"
 
 
 def _spread(found: dict[str, Any], levels: list[str]) -> str:

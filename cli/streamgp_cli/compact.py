@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def compact(given: Given[CompactConfig], json: AsJson = False) -> None:
     """Merge the small files of a table and of its quarantine.
 
-    Rows and their numbers stay: checkpoints go on, and others may read and
+    Rows and their numbers stay: checkpoints continue, and others may read and
     write meanwhile. The merged files stay on the disk until streamgp vacuum.
 
     \b

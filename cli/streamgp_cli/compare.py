@@ -17,10 +17,10 @@ def compare(given: Given[CompareConfig], json: AsJson = False) -> None:
     All have the same warm-up, and are scored on the forecasts that every
     one made. Intervals of the differences come from a block bootstrap.
     Run again, each model continues from its checkpoint; lightgbm, ridge,
-    autoets, autoarima and mstl are run from the first row. With --late use all of
-    them see a late row from when it came. With --engine ray
-    models are trained side by side, by processes of this machine or of
-    a Ray cluster, with the same numbers.
+    autoets, autoarima and mstl start at the first row. With --late use all of
+    them see a late row from when it came. With --engine ray models are trained
+    side by side, by processes of this machine or of a Ray cluster; the numbers
+    are the same.
 
     \b
     Examples:

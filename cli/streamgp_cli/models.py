@@ -21,7 +21,9 @@ PARTS = ("kernels", "features", "likelihoods", "encoders", "solvers")
 def models(
     name: Annotated[
         str | None,
-        typer.Argument(help="Show the options of this model, or of these parts: kernels, ...", show_default=False),
+        typer.Argument(
+            help="Show the options of this model, or of these parts: kernels, ...", metavar="NAME", show_default=False
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Show all options of the model.")] = False,
     json: AsJson = False,

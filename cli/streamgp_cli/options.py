@@ -204,7 +204,7 @@ def _option(name: str, field: FieldInfo) -> Any:
         line = f"{line.removesuffix('.')}; default: {default}."
     line = re.sub(r"(\[[a-z#/@][^\[]*?\])", r"\\\1", line)  # what is in brackets is no markup
     if flag.argument:
-        return Annotated[kind, typer.Argument(help=line, show_default=False)]
+        return Annotated[kind, typer.Argument(help=line, metavar=metavar, show_default=False)]
     switch = flag.name or f"--{name.replace('_', '-')}"
     if kind == bool | None:
         bare = switch.removeprefix("--")

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def serve(given: Given[ServeConfig], json: AsJson = False) -> None:
     """Answer over HTTP with forecasts, and learn the rows it is sent.
 
-    Checkpoints of train --online go on learning. A row that is answered is in the
-    table and learned once, whatever is killed. The address shows a live page;
-    /openapi.json describes the API.
+    Checkpoints of train --online continue to learn. Once a row is answered it is in
+    the table, and it is learned once, also after a kill. The address shows a live
+    page; /openapi.json describes the API.
 
     \b
     Examples:

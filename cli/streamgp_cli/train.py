@@ -15,8 +15,8 @@ def train(given: Given[TrainConfig], dry_run: DryRun = False, json: AsJson = Fal
 
     Online, the model predicts each row before it learns from it.
     The same command, run again, continues from its checkpoint. With
-    --engine ray processes share the series of a --fleet, or the rows of
-    training in batch, with the same numbers.
+    --engine ray, processes share the series of a --fleet, or the rows of
+    training in batch; the numbers are the same.
 
     \b
     Examples:

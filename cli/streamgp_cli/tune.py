@@ -30,7 +30,8 @@ def tune(
 
     They are written to a file that streamgp train --init starts from.
     --set kernel=NAME chooses the kernel, such as matern, locally_periodic or
-    sum (by default a squared exponential and a locally periodic one).
+    sum (default: the sum of a squared exponential and a locally periodic
+    one).
 
     \b
     Examples:

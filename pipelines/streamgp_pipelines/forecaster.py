@@ -263,17 +263,19 @@ class Forecaster(Shown):
 
         Args:
             h: steps, at most the `horizon` that the forecaster was made with, which is the default.
-            future: as of `forecast`.
+            future: as of `forecast`, of every series.
             levels: as of `forecast`.
             quantiles: as of `forecast`.
 
         Raises:
             UsageError: h is beyond the horizon.
-            StateError, DataError: as `forecast`.
+            StateError, DataError: as `forecast`; or `future` has no row of a series.
         """
         self._stream.ready()
         if h is not None:
             self._check_steps(h)
+        if future is not None:
+            self._stream.names_all(future)
         return self.forecast(h, future, levels, quantiles)
 
     @checked
@@ -368,7 +370,8 @@ class Forecaster(Shown):
 
         Args:
             horizon: steps ahead, at most those of the forecaster.
-            future: values of the known inputs at these steps, with their times.
+            future: values of the known inputs at these steps, with their times; series without a row there are left
+                out.
             levels: of the bands, in %, such as 95 or (80, 95); others than those of the forecaster.
             quantiles: such as 0.5; others than those of the forecaster.
 

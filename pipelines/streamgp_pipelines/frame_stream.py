@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 
 from streamgp.base import Due, Json
-from streamgp.errors import StateError, UsageError
+from streamgp.errors import DataError, StateError, UsageError
 from streamgp.fork import fork
 from streamgp_data import checkpoint
 from streamgp_data.batches import together
@@ -156,6 +156,25 @@ class FrameStream:
             raise UsageError("no input has a future that is known", hint="leave future out, or name them: known=")
         data = as_polars(as_arrow(frame)[0])
         return as_future(data, view.spec, view.moments, columns, "future")
+
+    def names_all(self, future: Frame) -> None:
+        """See that a frame of known inputs has rows of every series.
+
+        Raises:
+            DataError: it has none of one, which is named.
+        """
+        windows, given = self.view().learner.windows, as_polars(as_arrow(future)[0])
+        series = windows.spec.series
+        if series is None or series not in given.columns or not (windows.spec.lags and windows.spec.known):
+            return
+        there = set(given[series].cast(pl.String))
+        lacking = [name for name in windows.names if name not in there]
+        if lacking:
+            of = f" (nor {len(lacking) - 1} others)" if len(lacking) > 1 else ""
+            raise DataError(
+                f"future has no row of series {lacking[0]!r}{of}",
+                hint="give the known inputs of every series, or use forecast(future=...), which leaves the others out",
+            )
 
     def behind(self) -> pa.RecordBatch | None:
         """The rows behind the last full micro-batch, those that wait among them."""

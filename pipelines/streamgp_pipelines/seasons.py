@@ -155,7 +155,8 @@ def _spacing(when: Ints, meta: TableMeta) -> Spacing:
     every = meta.every_ns or _interval(when)
     if meta.every_ns is None and meta.clock:
         by_interval = (0, 0) if every is None else (DAY // every, WEEK // every)
-        counted = _back(when, DAY) or by_interval[0], _back(when, WEEK) or by_interval[1]
+        day = _back(when, DAY) or by_interval[0]
+        counted = day, _back(when, WEEK) or (by_interval[1] if day == by_interval[0] else 0)
         if counted != by_interval and seasons.held(counted):
             return Spacing(every, 0, counted)
     if every is not None or not len(when) or not meta.clock:

@@ -130,11 +130,14 @@ def in_python(text: str, interface: str = "Forecaster") -> str:
     for pattern, ours in caller.phrases:
         text = re.sub(pattern, ours, text)
     text = _COMMAND.sub(caller.command, text)
-    return _ARGUMENTS.sub(r"\1, ", _FLAG.sub(caller.argument, text))
+    text = _ARGUMENTS.sub(r"\1, ", _FLAG.sub(caller.argument, text))
+    return _TWICE.sub(r"\1", text)
 
 
 _ARGUMENTS = re.compile(r"""(\b\w+=(?:"[^"]*"|'[^']*')) (?=\w+=["'])""")
 """One argument after another, without a comma."""
+_TWICE = re.compile(r"(streamgp ingest with \S+) of streamgp ingest")
+"""An argument of a command that the sentence names already."""
 _WORD = r"'[^']*'|\"[^\"]*\"|[^\s,;()]+(?:,[^\s,;()]+)*"
 _FLAG = re.compile(rf"(?<![\w-])--(?P<flag>[a-z]+(?:-[a-z]+)*)(?:\.\w+)*(?P<colon>:)?(?: (?P<value>{_WORD}))?")
 _COMMAND = re.compile(
@@ -144,6 +147,7 @@ _COMMAND = re.compile(
 _FRAMES = (
     (r"ingest it into another table", "give it to another Forecaster"),
     (r"ingest the source into a new table with --sort to interleave them by time", "sort the frame by time"),
+    (r"streamgp ingest with (--every \S+ makes (them gaps|it a gap)), also of this table", r"\1"),
     (r"say so in a new table", "make a new Forecaster that says so"),
     (r"ingest the source into a new table|ingest( again)? into a new table|in a new table", "make a new Forecaster"),
     (r"does not fit the table", "does not fit the first frame"),

@@ -71,7 +71,7 @@ GLITCH = np.log(20.0)
 RUNS = 16
 """Classes of runs: of 1 to 4 rows, up to 8, 16, ..."""
 RARE = 0.05
-"""Least q: so many rows are needed that one repeated value is no alarm."""
+"""Least q: a single repeated value is then no alarm."""
 
 
 class Verdicts(NamedTuple):
@@ -222,7 +222,7 @@ class Alarms(Declared):
         """(R,) how many of the PAST rows before each, in its series, were calm: their p was above a half."""
         order = np.argsort(series, kind="stable")
         codes, start, count = np.unique(series[order], return_index=True, return_counts=True)
-        begin = start + PAST * np.arange(len(codes))  # of each series, behind its PAST rows that came before
+        begin = start + PAST * np.arange(len(codes))  # of each series, after its PAST rows that came before
         calm = np.empty(len(series) + PAST * len(codes))
         old = (begin[:, None] + np.arange(PAST)).ravel()
         new = np.arange(len(series)) + PAST * (np.repeat(np.arange(len(codes)), count) + 1)
@@ -258,7 +258,8 @@ class Alarms(Declared):
         return np.log(np.stack([*bets(p, *POWERS[:2]), *bets(1 - p, POWERS[2]), *signed], 1))
 
     def _repeated(self, o: int, series: Ints, y: Floats) -> tuple[Floats, Ints, Floats, Ints]:
-        """(R,) log bets on values that come again; class of the run before each, whether it goes on, and at a mass."""
+        """(R,) log bets on values that come again; class of the run before each, whether it continues, and at a
+        mass."""
         order = np.argsort(series, kind="stable")
         held, value = series[order], y[order]
         first = np.append(True, held[1:] != held[:-1])

@@ -23,7 +23,7 @@ where the last value y₀ lies beside the point, origins at a mass apart, and th
 (y₀ − point)/(1 + (h·slope/(STEADY·s))²): the last value, the less the target is moving.
 
 Upper quantiles of targets that are often 0 have caps (`caps`). Where no lower bound is given, one that the truths
-respect is found (`bounds`).
+respect is found (`bounds`). No quantile lies farther beyond all values of a series than these have come (`reach`).
 
 A forecast from targets that were last known some rows ago is wider (`outages`), and nothing is learned from it. Where
 known inputs are not known, the variance of what stands in for them is added to that of the errors, (π/2) s².
@@ -63,6 +63,7 @@ from streamgp.forecasting.masses import AtOrigin, Masses
 from streamgp.forecasting.origins import STATES, course, states
 from streamgp.forecasting.outages import Outages
 from streamgp.forecasting.quantiles import below, crps
+from streamgp.forecasting.reach import Reach
 from streamgp.forecasting.trackers import Trackers
 from streamgp.forecasting.volatility import JUMPS, START, TINY, Errors, Volatility
 from streamgp.predictives.gaussian import NORMAL
@@ -194,6 +195,7 @@ class Bands(Declared, Volatility):
         self._masses = Masses(units, horizon)
         self._bounds = Bounds(units)
         self._caps = Caps(units, self._phases, int(self._group[-1]) + 1, horizon)
+        self._reach = Reach(outputs, horizon)
         self.outages = Outages(shape, apart)
 
     def issue(self, asked: Questions, errors: Errors) -> Issued:
@@ -249,6 +251,13 @@ class Bands(Declared, Volatility):
         found, ended = self._bounds.follow(unit, y.numpy().reshape(-1))
         return Change(*(np.unique(part[: len(part) * self._finds] % outputs) for part in (found, ended)))
 
+    def see(self, series: Tensor, y: Tensor) -> None:
+        """Learn how far values reach: those (R, O) of the next rows of these series, as models learn them."""
+        if len(y) and len(self.probabilities):
+            codes = series.numpy()
+            self._reserve(codes)
+            self._reach.follow(codes, y.numpy())
+
     def zeros(self, output: int) -> float:
         """The largest share of zeros among the truths of an output of a stream."""
         units = np.arange(output, len(self._split), self.shape.outputs)
@@ -303,6 +312,8 @@ class Bands(Declared, Volatility):
 
     def _reserve(self, *codes: Ints) -> None:
         super()._reserve(*codes)
+        if len(self._raw) > len(self._reach):
+            self._reach.reserve(len(self._raw) - len(self._reach))
         grown = len(self._raw) * self.shape.outputs - len(self._split)
         if self.apart and grown > 0:
             self._lost, self._split = (
@@ -325,9 +336,11 @@ class Bands(Declared, Volatility):
 
     def _parts(self) -> Parts:
         own: Parts = {"all": self._all, "masses": self._masses, "trackers": self._trackers}
-        return {**own, "outages": self.outages, "bounds": self._bounds, "caps": self._caps}
+        return {**own, "outages": self.outages, "bounds": self._bounds, "caps": self._caps, "reach": self._reach}
 
     def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        if len(tensors["reach.rows"]) != len(tensors["raw"]):
+            raise ValueError("reach.rows has another number of series than raw")
         if bool(tensors["split"].any()) and "outside.theta" not in tensors:
             raise ValueError("outside.theta is missing, and split says that there are units with masses")
         if any(
@@ -384,7 +397,8 @@ class Bands(Declared, Volatility):
             beside[0][:, n, o] = np.moveaxis(both, -1, 0).clip(lower[n, o], self.upper)
             quantiles[n, o] = np.where(self._earned(units[v])[self._group, state[n, o], None], mixed, plain)
         ends, quantiles = self._capped(quantiles, mean, deviation, units, unit, block, wanted)
-        quantiles = self._widened(quantiles, mean, views[0].log_scale, asked, lanes).clip(lower[..., None], self.upper)
+        quantiles = self._widened(quantiles, mean, views[0].log_scale, asked, lanes)
+        quantiles = self._within(quantiles, mean, asked).clip(lower[..., None], self.upper)
         if self._finds:  # a point below a bound that was found is at it, and the lowest quantile says so
             quantiles[..., 0] = np.where(mean < lower, lower, quantiles[..., 0])
         features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, found[-1], *ends]
@@ -478,6 +492,13 @@ class Bands(Declared, Volatility):
             more = np.sqrt(1.0 + np.square(self._by_step(asked.blur) / usual))
             quantiles = mean[..., None] + (quantiles - mean[..., None]) * more[..., None]
         return quantiles
+
+    def _within(self, quantiles: Floats, mean: Floats, asked: Questions) -> Floats:
+        """Quantiles (N, O, H, Q), no farther beyond the values of the series than `reach` allows; mean: (N, O, H)."""
+        past = None if asked.past is None else asked.past.numpy()
+        low, high = np.moveaxis(self._reach.limits(asked.series.numpy(), past), 2, 0)[..., None]  # (N, O, 1) each
+        low, high = np.where(mean < low, -np.inf, low), np.where(mean > high, np.inf, high)
+        return quantiles.clip(low[..., None], high[..., None])
 
     def _capped(
         self, quantiles: Floats, mean: Floats, deviation: Floats, units: Ints, unit: Ints, block: Ints, wanted: Floats

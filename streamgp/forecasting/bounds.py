@@ -18,7 +18,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 SEEN, OFTEN = 20, 0.05
-"""Zeros, and positive values, that must have come; zeros in all truths, at least."""
+"""Least zeros, and least positive truths, before a bound is found; least share of zeros."""
 
 
 class Change(NamedTuple):
@@ -48,7 +48,7 @@ class Bounds(Declared):
         self._counts = np.zeros((units, 3), np.int64)
 
     def reserve(self, units: int) -> None:
-        """Room for so many units more."""
+        """Room for this many more units."""
         self._counts = np.concatenate([self._counts, np.zeros((units, 3), np.int64)])
 
     def lower(self, units: Ints) -> Floats:
@@ -65,7 +65,7 @@ class Bounds(Declared):
         return np.asarray(counts[:, 0] / np.maximum(counts.sum(1), 1))
 
     def follow(self, unit: Ints, y: Floats) -> Change:
-        """The next truths (R,) and the units that they are of; NaN is none."""
+        """Take in the next truths (R,) and their units; NaN: no truth."""
         before = self._bounded()
         known = ~np.isnan(y)
         kind = np.where(y == 0, 0, np.where(y > 0, 1, 2))

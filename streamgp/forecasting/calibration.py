@@ -1,4 +1,4 @@
-"""What is issued of a calibrated distribution: which quantiles, which point, and within which bounds."""
+"""Which quantiles of a calibrated distribution are issued, which point forecast, and within which bounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Calibration:
         levels: (K,) widths of the bands in percent.
         quantiles: other probabilities that are asked for.
         point: the forecast of one value: the mean of the model, or the median of the calibrated distribution.
-        lower, upper: bounds of the targets; None is none.
+        lower, upper: bounds of the targets; None: no bound.
         finds: whether a lower bound of 0 is found where none is given (`bounds`).
         none: of outcomes of 0 and 1, which have no bands: nothing is issued.
         transformed: whether the model learns transformed targets. The mean is then that of the calibrated distribution.
@@ -56,14 +56,14 @@ class Calibration:
         low, high = ([self.probabilities.index(sides(level)[at]) for level in self.levels] for at in (0, 1))
         return low, high
 
-    def of(self, mean: Tensor, quantiles: Tensor) -> Tensor:
-        """(R,) the point forecasts. mean: (R,); quantiles: (Q, R) as issued.
+    def of(self, mean: Tensor, quantiles: Tensor, point: Literal["mean", "median"] | None = None) -> Tensor:
+        """(R,) the point forecasts. mean: (R,); quantiles: (Q, R) as issued; point: which one, default: that issued.
 
         The mean is inside the bounds: those given, and the one that was found, where the lowest quantile is exactly 0.
         """
         if self.none:
             return mean
-        if self.point == "median":
+        if (point or self.point) == "median":
             return quantiles[self.probabilities.index(0.5)]
         if self.finds and self.lower is None:
             mean = torch.where(quantiles[0] == 0, mean.clamp(min=0.0), mean)

@@ -1,4 +1,4 @@
-"""How far above the point a quantile of a target that is often 0 may be, by errors in units of the raw deviation.
+"""Caps on upper quantiles of targets that are often 0, by errors in units of the raw deviation.
 
 Calibrated quantiles follow the volatility. Where truths are rare and large (rain, orders, lights) it jumps with each
 of them and says nothing of the next: upper quantiles were up to five times the true ones. Of outputs that are 0 or more
@@ -25,7 +25,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 LESS = 2.0
-"""A cap is passed so many times less often than the quantile that it caps."""
+"""A cap is exceeded this many times less often than the quantile that it caps."""
 ALLOWED = 0.02
 """Share of the loss that caps may cost: less is chance, and one quantile far too high is worse."""
 TO_ALL, TO_PRIOR = 100.0, 50.0
@@ -54,7 +54,7 @@ class Caps(Declared):
         self._lost = np.zeros((units, 2))  # of the highest quantile, without and with caps
 
     def reserve(self, units: int) -> None:
-        """Room for so many units more."""
+        """Room for this many more units."""
         for name in _STATE:
             part = getattr(self, f"_{name}")
             setattr(self, f"_{name}", np.concatenate([part, np.zeros((units, *part.shape[1:]))]))

@@ -26,7 +26,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 SHAPE_CYCLES, SCALE_CYCLES = 0.7 * 84, 0.7 * 112
 """Half-lives in cycles of the histograms and of the regression θ."""
 RIDGE = 2.0
-"""Cycles of rows that stand behind θ = 0: the errors of one cycle are alike."""
+"""Cycles of rows that the prior θ = 0 counts for: the errors of one cycle are alike."""
 FLOOR = 0.15
 """Share of e^b that is added to an absolute error before its logarithm is taken."""
 LARGEST = 1.5
@@ -138,7 +138,7 @@ class ErrorShape(Declared):
             raise ValueError("ahead says that the second histograms are, and there are none")
 
     def reserve(self, units: int) -> None:
-        """Room for so many units more."""
+        """Room for this many more units."""
         for name in _STATE:
             part = getattr(self, f"_{name}")
             setattr(self, f"_{name}", np.concatenate([part, np.zeros((units, *part.shape[1:]))]))

@@ -47,7 +47,7 @@ class AlignedStreams(NamedTuple):
 
     Attributes:
         own: (B,) which streams.
-        there: (B, N) whether a stream has so many rows.
+        there: (B, N) whether a stream has a row at this place.
         rows: (B, N) which they are, in their order; where there are fewer, the first again. None: all, side by side.
     """
 

@@ -1,4 +1,4 @@
-"""Values that a target takes again and again, and the probability that it takes one: a car that stands, a closed valve.
+"""Point masses: values that a target repeats exactly (a parked car, a closed valve), and their probability.
 
 A value v is a mass of an output where a share SHARE of its truths lie within ε = NEAR standard deviations of it, many
 of these exactly at v, and no more around, within RING standard deviations. The distribution h steps ahead is then
@@ -99,7 +99,7 @@ class Masses(Declared):
         self._precision = np.zeros((outputs, SLOTS, 2, WIDTH, WIDTH))
 
     def reserve(self, outputs: int) -> None:
-        """Room for so many outputs more."""
+        """Room for this many more outputs."""
         fresh = Masses(outputs, self._horizon)
         for name in _STATE:
             setattr(self, name, np.concatenate([getattr(self, name), getattr(fresh, name)]))
@@ -137,7 +137,7 @@ class Masses(Declared):
         self.count_each(np.array([output]), np.array([len(y)]), y)
 
     def count_each(self, outputs: Ints, lengths: Ints, y: Floats) -> None:
-        """Take in truths of outputs, (R,), those of one behind those of another; Python runs only for outputs of which
+        """Take in truths of outputs, (R,), output after output; Python runs only for outputs of which
         a value came twice. outputs, lengths: (V,), the truths of each."""
         ends = lengths.cumsum()
         for length in np.unique(lengths[lengths > 0]).tolist():

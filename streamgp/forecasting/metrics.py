@@ -91,6 +91,14 @@ METRICS = (
         "mae", "MAE", _POINT, "target", "low",
         lambda one: one.error.abs(), shown=_ERROR | {Place.PICTURES, Place.DRAWN}, loss="mae",
     ),
+    Metric(
+        "mean_mae", "MAE of the mean", _QUANTILES, "target", "low",
+        lambda one: one.mean_error, shown=_at(Place.REPORT, Place.COMPARISON),
+    ),
+    Metric(
+        "median_mae", "MAE of the median", _QUANTILES, "target", "low",
+        lambda one: one.median_error, shown=_at(Place.REPORT, Place.COMPARISON, Place.LOSSES),
+    ),
     Metric("mase", "MASE", _POINT, "", "low", shown=_TABLES | {Place.RUNS, Place.COMPARISON}),
     Metric(
         "calibrated_crps", "calibrated CRPS", _QUANTILES, "target", "low",

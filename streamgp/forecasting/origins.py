@@ -1,4 +1,4 @@
-"""Where forecasts begin: the last value of each target, how it has come there, and its state beside the masses."""
+"""Where forecasts begin: the last value of each target, how it got there, and its state relative to the masses."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 SLOPE_ROWS = 3
-"""Rows that the slope is of."""
+"""Rows over which the slope is taken."""
 DRIFT = 0.5
-"""Of e^b, that y₀ moves until the step at its present slope, where it is not steady."""
+"""How far, in e^b, y₀ must move until the step at its present slope, not to be steady."""
 STATES = 4
-"""Of y₀, beside masses: steady, rising, falling, at one."""
+"""States of y₀: steady, rising, falling, at a mass."""
 
 
 def course(masses: Masses, past: Tensor | None, none: Floats, units: Ints, unit: Ints) -> tuple[Floats, Floats, Floats]:

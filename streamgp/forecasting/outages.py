@@ -1,4 +1,4 @@
-"""How much wider a forecast is whose target was last known some rows ago.
+"""How much wider forecasts become when the target was last known some rows ago.
 
 A forecast h steps ahead, from a target that was last known a rows ago, is one of h + a steps. With E(ℓ) the size of
 errors ℓ steps ahead, its spread is multiplied by
@@ -9,8 +9,8 @@ up to the horizon H by the profile of the steps, as it was learned; beyond, γ i
 of errors of the last known season (without a season: of any value of the target as a forecast of another) over that at
 H, which no outage makes larger. The last factor is of what stands in for the lags, which is in error too.
 
-Such forecasts are scored, but neither the model nor the calibration learns from them: they say what an outage does, not
-what usual errors are.
+Such forecasts are scored, but neither the model nor the calibration learns from them: their errors are those of an
+outage, not the usual ones.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from streamgp.state import Arrays, Declared
 MEMORY = 4000.0
 """Rows after which errors count half."""
 SLOPES = (0.5, 1.0)
-"""Bounds of γ: errors grow at least so, and at most in proportion to the steps."""
+"""Bounds of γ: errors grow at least with the root of the steps, and at most in proportion to them."""
 OLD = 0.3
-"""By so much at most. Chosen on PJM's load, as was the lower bound of γ; docs/results/real-streams.md has others."""
+"""Most that the last factor adds. Chosen on PJM's load, as was the lower bound of γ; docs/results/real-streams.md has
+others."""
 WALK = 0.5
 """γ where there is one step: that of a random walk."""
 BEGUN = 20.0
-"""Forecasts whose errors must be known for R to be one; before, nothing bounds the growth but LARGEST."""
+"""Forecasts whose errors must be known before R is estimated; until then only LARGEST bounds the growth."""
 LARGEST = 10.0
-"""Of R: without it a target that hardly ever moves, and then does, would have bands without end."""
+"""Most of R: without it a target that hardly ever moves would have unbounded bands once it does."""
 
 
 class Sizes(NamedTuple):

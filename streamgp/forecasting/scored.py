@@ -24,6 +24,7 @@ class Scored:
         probabilities, quantiles: (Q,) and (Q, R) of the calibrated distribution; none for outcomes.
         levels: K, of the bands, in percent.
         issued: the model's own distribution; None where it is not known.
+        mean: (R,) the point forecasts of `--point mean`; None where they are not known.
     """
 
     y: Tensor
@@ -32,12 +33,24 @@ class Scored:
     quantiles: Tensor
     levels: Sequence[float]
     issued: Predictive | None = None
+    mean: Tensor | None = None
 
     @property
     def raw(self) -> Predictive:
         """The model's own distribution."""
         assert self.issued is not None, "a score of the raw distribution needs one"
         return self.issued
+
+    @property
+    def mean_error(self) -> Tensor:
+        """(R,) distances of the truths to the mean."""
+        assert self.mean is not None, "the error of the mean needs it"
+        return (self.y - self.mean).abs()
+
+    @property
+    def median_error(self) -> Tensor:
+        """(R,) distances of the truths to the median of the calibrated distribution."""
+        return 2 * self._lost[self._row(0.5)]
 
     def _row(self, probability: float) -> int:
         return list(self.probabilities).index(probability)

@@ -1,6 +1,7 @@
 """Scores of forecasts as they were issued, overall and per step ahead, in constant memory.
 
 rmse  √ mean (y − μ)²          mae   mean |y − μ|         both of the point forecast, target units
+mean_mae, median_mae           mae of both forecasts that can be the point forecast (`Calibration.point`)
 nlpd  mean −log p(y)           crps  mean CRPS            both of the raw distribution
 mase  mae / mean |y[t] − y[t−S]|, the denominator taken before scoring starts and the same for every step. Of several
       series it is the mean over the series, each divided by its own; a series without a denominator is left out.
@@ -44,7 +45,7 @@ _BY_SERIES = ("naive", "own", "own_before", "series", "past_own")
 PHASES = 6
 """Blocks of a cycle whose coverage is counted."""
 BLOCKS = 80
-"""Pieces of the stream whose coverage is counted: what tenths are made of; when all are full, two become one."""
+"""Pieces of the stream whose coverage is counted, which add up to tenths; when all are full, neighbours are merged."""
 MOST_SERIES = 100
 """Series whose coverage is reported; of more, those with the lowest and the highest."""
 
@@ -69,7 +70,7 @@ class Scores(Declared):
         shape: what the model is built for.
         calibration: which quantiles are issued.
         binary: whether the forecasts are of outcomes 0 and 1.
-        period: rows of a cycle; 1 is none.
+        period: rows of a cycle; 1: no cycle.
 
     Example:
         >>> from streamgp.base import Inputs
@@ -158,8 +159,9 @@ class Scores(Declared):
         series, position, features = due.series, due.position, due.features
         if not len(y):
             return
-        error = y - self.calibration.of(issued.mean[:, 0], quantiles)
-        scored = Scored(y, error, self.calibration.probabilities, quantiles, self.levels, issued)
+        mean = self.calibration.of(issued.mean[:, 0], quantiles, "mean")
+        error = y - self.calibration.of(mean, quantiles)
+        scored = Scored(y, error, self.calibration.probabilities, quantiles, self.levels, issued, mean)
         parts = [torch.ones_like(y)[None]]
         parts += [one.value(scored).reshape(-1, len(y)) for one in self._means if one.value is not None]
         if self.levels:
@@ -331,11 +333,11 @@ class Scores(Declared):
         """All scores since the beginning.
 
         Returns:
-            scored, rmse, mae, nlpd, crps, mase, calibrated_crps, pinball, raw_pinball, coverage, raw_coverage, width,
-            raw_width, interval_score, raw_interval_score (the last six by level), those of `outcomes` where these are
-            what is forecast, `steps`: the same for every step ahead (without the reliability), and, with several
-            targets, `targets`: the same for each. The overall rmse, mae, … then mix the targets' units; mase is the
-            mean of the targets'. None where nothing was scored.
+            scored, rmse, mae, mean_mae, median_mae, nlpd, crps, mase, calibrated_crps, pinball, raw_pinball, coverage,
+            raw_coverage, width, raw_width, interval_score, raw_interval_score (the last six by level), those of
+            `outcomes` where these are what is forecast, `steps`: the same for every step ahead (without the
+            reliability), and, with several targets, `targets`: the same for each. The overall rmse, mae, … then mix the
+            targets' units; mase is the mean of the targets'. None where nothing was scored.
         """
         return self._report()
 

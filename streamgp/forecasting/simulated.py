@@ -1,4 +1,4 @@
-"""Calibration of free simulations: sample paths against what then happened, step by step.
+"""Calibration of free simulations: sample paths compared with the truths that followed, step by step.
 
 Simulations of the past, whose inputs and truth have come, are compared with that truth at K steps ahead. Everything is
 measured from the last value y₀ along the simulated movement d_h = m_h − y₀, in z = sign(d_h) (y − y₀), with mean m_h
@@ -6,8 +6,8 @@ and standard deviation s_h of the paths, winsorised: a few that diverge say noth
 movements up holds of movements down; where paths do both, the quantiles of both are mixed by Φ(d_h/s_h). Learned are
 
     τ_h     a dead zone: the centre is c_h = max(0, |d_h| − τ_h s_h). τ_h minimises Σ |z_h − c_h| / (|z_h − |d_h|| +
-            |z_h|) over past simulations on a grid, with PRIOR simulations behind τ = 0. So a model that drifts on its
-            own output is held at the last value, and its large movements are believed;
+            |z_h|) over past simulations on a grid, with a prior τ = 0 that counts for PRIOR simulations. So a model
+            that drifts on its own output is held at the last value, and its large movements are believed;
     q_h(p)  the quantiles of z_h around c_h: those of `bands.Bands`, whose horizon are the K steps, times
             t_n⁻¹(p)/Φ⁻¹(p), as their scale was estimated from n independent simulations. Simulations of one series that
             begin within N steps overlap: they count for 1 + N/h at most.
@@ -42,7 +42,7 @@ KNOTS = 24
 GRID = np.array([0.0, *np.geomspace(0.1, 100.0, 25), np.inf])
 """Dead zones that are tried, in s_h."""
 PRIOR = 32.0
-"""Simulations that stand behind none: those of two rounds, as those of one are alike."""
+"""Simulations that the prior counts for: those of two rounds, as those of one are alike."""
 FAR = 4.0
 """Halves of the middle 68 % of the paths from their median at which a path is winsorised."""
 START = 12
@@ -82,7 +82,7 @@ class Calibrated(NamedTuple):
 
 
 class PathChanges(NamedTuple):
-    """What paths do from the last value on.
+    """How paths move away from the last value.
 
     Attributes:
         up: (n, H, O) 1 where they rise, −1 where they fall.
@@ -147,7 +147,7 @@ class SimulationBands(Declared):
         self.bands = Bands(self.shape, replace(calibration, lower=None, upper=None, finds=False), start=START)
         outputs, count = shape.outputs, len(self.knots)
         self._loss = np.zeros((outputs, count, len(GRID)))
-        self._weight = np.zeros((outputs, count))  # simulations behind it
+        self._weight = np.zeros((outputs, count))  # simulations that it rests on
         self._independent = np.zeros((outputs, count))
         self._scores = np.zeros((count, 4 + 2 * len(calibration.levels)))
         # (K, ·) forecasts; squared errors of the centre, of the paths' mean and of the last value; then how often the
@@ -272,7 +272,7 @@ class SimulationBands(Declared):
         self._scores += total
 
     def _search(self, course: PathChanges, z: Floats, known: Bools) -> None:
-        """Add what each dead zone would have missed."""
+        """Add the error that each dead zone would have had."""
         tried = np.stack([course.centre(np.full(known.shape[1:], zone)) for zone in GRID], -1)  # (n, K, O, G)
         missed = np.abs(z[..., None] - tried)
         share = missed / (missed[..., :1] + missed[..., -1:] + 1e-300)  # one that goes astray weighs as any other
@@ -282,7 +282,7 @@ class SimulationBands(Declared):
         self._weight = kept * self._weight + known.sum(0).T
 
     def _asked(self, series: Tensor, course: PathChanges, centre: Floats) -> Questions:
-        """What the bands look at: the centre, the variance of the paths, the last value, which is 0."""
+        """The questions for the bands: the centre, the variance of the paths, and the last value, which is 0 here."""
         columns = self.shape.columns
         spread = torch.from_numpy(course.spread)
         variance = spread.square().nan_to_num(0.0).mT.reshape(-1, columns).clamp(1e-300, 1e200)

@@ -1,4 +1,4 @@
-"""How often truths were below the quantiles as they were issued, and what that moves their probabilities by.
+"""How often truths were below the quantiles as issued, and by how much that moves the probabilities of later ones.
 
 Leaky trackers, one of all phases and one a phase (or a state of the last value): the P term of conformal PID control
 (Angelopoulos, Candès & Tibshirani 2023).
@@ -40,7 +40,7 @@ class Trackers(Declared):
         self._off = np.zeros((units, phases + 1, len(probabilities)))  # the last is that of all
 
     def reserve(self, units: int) -> None:
-        """Room for so many units more."""
+        """Room for this many more units."""
         self._off = np.concatenate([self._off, np.zeros((units, *self._off.shape[1:]))])
 
     def moves(self, wanted: Floats, units: Ints) -> Floats:

@@ -24,7 +24,7 @@ def in_units(due: Due, transforms: Transforms, shape: Shape, calibration: Calibr
     """
     if not transforms:
         return due
-    way = _Way(transforms, due.column.numpy() // shape.horizon, calibration.probabilities)
+    way = _RowTransforms(transforms, due.column.numpy() // shape.horizon, calibration.probabilities)
     z = due.quantiles.numpy()
     mean, _ = way.moments(z)
     quantiles = calibration.inside(torch.from_numpy(way.apply("backward", z)))
@@ -36,7 +36,7 @@ def raw_in_units(issued: Predictive, output: Tensor, transforms: Transforms, cal
     """The distributions (R, 1) of y, where those of z were issued, with their own means. output: (R,) the targets."""
     if not transforms:
         return issued
-    way = _Way(transforms, output.numpy(), calibration.probabilities)
+    way = _RowTransforms(transforms, output.numpy(), calibration.probabilities)
     p = torch.tensor(calibration.probabilities, dtype=FLOAT)
     mean, _ = way.moments(issued.quantile(p)[..., 0].numpy())
     return Transformed(issued, way, torch.from_numpy(mean)[:, None])
@@ -46,7 +46,7 @@ ENDS = (0.005, 0.995)
 """Quantiles beyond which nothing counts in a mean: through exp, a tail that nobody has seen would decide it."""
 
 
-class _Way:
+class _RowTransforms:
     """The transforms of R rows, and the mean and variance of y by quantiles of z.
 
     Args:
@@ -84,7 +84,7 @@ class Transformed:
     """
 
     inner: Predictive
-    way: _Way
+    way: _RowTransforms
     mean: Tensor
 
     binary: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""How large errors are of late: the volatility of each series, and the profile of the steps ahead."""
+"""How large recent errors are: the volatility of each series, and the profile of the steps ahead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START = 2
 """Rows that the raw standard deviation of a series' first forecast counts as, in its volatility: that of a mix whose
 experts begin far apart is several times its error, and the slow volatility of months would remember it for years."""
 SPIKE = 5.0
-"""An absolute error counts as at most so many times the present one: one spike does not widen bands for long."""
+"""An absolute error counts as at most this many times the present one: one spike does not widen bands for long."""
 LASTING = 4
 """Rows whose errors arrive together, from which on their median counts as present for the next: what is large and lasts
 is no spike."""
@@ -71,7 +71,7 @@ class Volatility:
         return Lanes(np.zeros(1, np.int64), np.zeros(len(series), np.int64))
 
     def _follow(self, errors: Errors, profile: Floats, at: Ints) -> Floats | None:
-        """Take in errors; (A, O, 3, 2) the volatility sums behind each of the A rows, None without rows.
+        """Take in errors; (A, O, 3, 2) the volatility sums after each of the A rows, None without rows.
 
         profile: (K, O, H) of the streams; at: (A,) which of them each row belongs to.
         """
@@ -98,7 +98,7 @@ class Volatility:
         return found
 
     def _decayed(self, new: Floats, before: Floats) -> Floats:
-        """(B, N, O, 3, 2) the sums behind each of N rows, y ← λy + (1 − λ)x where x is known.
+        """(B, N, O, 3, 2) the sums after each of N rows, y ← λy + (1 − λ)x where x is known.
 
         new: (B, N, O, 2) errors and profiles, 0 where not known; before: (B, O, 3, 2).
 
@@ -142,7 +142,7 @@ class Volatility:
         return np.asarray(np.log(np.maximum(known, 1e-3 * raw[..., None] + TINY)))
 
     def _meet(self, series: Ints, deviation: Floats, profile: Floats) -> None:
-        """A series that is new starts with the standard deviations of its first forecast; all (N, ...)."""
+        """A new series starts with the standard deviations of its first forecast; all (N, ...)."""
         if not len(series):
             return
         codes, first = firsts(series)
@@ -154,7 +154,7 @@ class Volatility:
         self._errors[codes] = np.stack([promised[..., None] * weight, np.ones_like(promised)[..., None] * weight], -1)
 
     def _begin_profile(self, lanes: Lanes, deviation: Floats) -> None:
-        """A stream that is new starts with the profile of its first forecast, among those of (N, O, H)."""
+        """A new stream starts with the profile of its first forecast, among those of (N, O, H)."""
         k, first = firsts(lanes.at)
         new = ~self._steps[lanes.own[k], 0].any((1, 2))
         start = np.maximum(deviation[first[new]], TINY)
@@ -187,7 +187,7 @@ class Volatility:
         self._steps[lanes.own] = kept[:, None, None, None] * self._steps[lanes.own] + new / series[:, None, None, None]
 
     def reserve(self, series: int) -> None:
-        """Room for so many series."""
+        """Room for this many series."""
         self._reserve(np.array([series - 1]))
 
     def _reserve(self, *codes: Ints) -> None:

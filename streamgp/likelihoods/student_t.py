@@ -30,6 +30,10 @@ class Config(BaseModel):
     )
 
 
+ENTRIES = 1 << 16
+"""Values of nodes that are made at a time."""
+
+
 @cache
 def _rule() -> tuple[list[float], list[float]]:
     """Gauss–Hermite nodes and weights for N(0, 1)."""
@@ -85,8 +89,10 @@ class StudentTLikelihood(Likelihood):
         error = torch.where(seen, y, 0.0) - mean
         deviation = variance.sqrt()
         total = torch.zeros_like(error)
-        for node, weight in zip(*_rule(), strict=True):
-            total = total + weight * t_log_pdf((error - node * deviation) / self.scale, self.dof)
+        nodes, weights = (error.new_tensor(part)[:, None, None] for part in _rule())
+        some = max(ENTRIES // max(error.numel(), 1), 1)
+        for node, weight in zip(nodes.split(some), weights.split(some), strict=True):
+            total = total + (weight * t_log_pdf((error - node * deviation) / self.scale, self.dof)).sum(0)
         return torch.where(seen, total - torch.log(self.scale), 0.0)
 
     def predictive(self, mean: Tensor, variance: Tensor) -> StudentTNoise:

@@ -2,8 +2,8 @@
 
 Where a stream has a day and a week, `linear` departs from the week; this departs from the day and looks at no week at
 all. Which of them forecasts better differs by stream, by step and with time: the two are experts side by side, and
-their mix is about as good as the better one, or better (decision 38). It has fewer columns: 43 for each step and 41 for
-each phase where `linear` has 103 and 65, and 117 and 95 for 177 and 119 with a known input.
+their mix is about as good as the better one, or better (decision 38). It has fewer columns: 61 for each step and 41 for
+each phase where `linear` has 123 and 65, and 135 and 95 for 197 and 119 with a known input.
 """
 
 from __future__ import annotations

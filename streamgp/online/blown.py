@@ -6,22 +6,22 @@ import torch
 from torch import Tensor
 
 BLOWN = 100.0
-"""Spreads of the target, or times the largest value of late: what no posterior makes of rows that it has just learned,
-unless its arithmetic has blown up."""
+"""Spreads of the target, or times the largest recent value: a posterior that is farther off on rows that it has just
+learned has failed numerically."""
 SOME = 4
-"""Rows, about, that this is looked at in."""
+"""About how many rows are checked."""
 NOT_FINITE = "the loss or the posterior is not finite"
-"""Why something is undone."""
+"""The reason given when an update is undone."""
 
 
 def some_of(rows: int) -> slice:
-    """Of this number of rows those that `blown` is asked about."""
+    """Which of this many rows `blown` looks at."""
     return slice(None, None, -(-rows // SOME))
 
 
 def blown(mean: Tensor, y: Tensor, before: Tensor | None = None) -> Tensor:
-    """() or (K,) how far the means of a model, or of K, lie beyond `BLOWN`, relative to that: above 1 no posterior is
-    to be believed.
+    """() or (K,) how far the means of a model, or of K, lie beyond `BLOWN`, relative to that: above 1 a posterior is
+    not to be trusted.
 
     Args:
         mean: (..., R, T) at some rows that were just learned.
@@ -35,5 +35,5 @@ def blown(mean: Tensor, y: Tensor, before: Tensor | None = None) -> Tensor:
 
 
 def absurd(off: float) -> str:
-    """What is said of a model that is so far beyond `BLOWN`."""
+    """The message about a model that is this far beyond `BLOWN`."""
     return f"forecasts would be {off * BLOWN:.2g} spreads of the target off"

@@ -1,4 +1,5 @@
-"""What batched forms of many models share: which windows of a batch are learned, and what is said of each series."""
+"""What batched forms of many models share: which windows of a batch are learned, and the step reported for each
+series."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from streamgp.online.stacked import Packed
 from streamgp.state import Declared
 
 NEAR = 2**24
-"""Bytes of the states of series that are learned together: more of them do not stay near the processor."""
+"""Bytes of the states of series that are learned together: more would leave the processor's cache."""
 
 
 class StackedFleet(Declared, ABC):

@@ -1,4 +1,4 @@
-"""Values that are glitches among those of their channel, of one series or of K, and what stands in their place."""
+"""Glitches: values far from the others of their channel, in one series or in K, and what replaces them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from streamgp.online.stacked import Packed
 WILD = 1000.0
 """Interquartile ranges from the median beyond which a value of a bounded sample is a glitch."""
 FEWEST = 20
-"""Rows that quartiles mean something of."""
+"""Least rows for which quartiles are meaningful."""
 SAMPLE = 1_000_000
 """Values of a channel at most that quartiles are estimated from."""
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Of the quantiles that tell a glitch."""
+"""Levels of the quantiles that glitches are found by."""
 EVERY = 16
-"""One value of so many is in a sample of them."""
+"""One value of this many is in a sample of them."""
 
 
 def plausible(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
@@ -86,7 +86,7 @@ class Spread(NamedTuple):
             only = False  # the others may hold a glitch
         for channel, part in enumerate(values.unbind(-1)):
             own = part.flatten(1)
-            some = ((enough & ~_tame(own)) if only else enough).nonzero()[:, 0]
+            some = ((enough & ~_without_glitch(own)) if only else enough).nonzero()[:, 0]
             if len(some):
                 low, first, middle, third, high = _quantiles(own[some])
                 median[some, channel] = middle
@@ -145,7 +145,7 @@ def bridged(values: Tensor, location: Tensor, scale: Tensor, deviations: Tensor 
         values: (..., N, S, C), S steps in time.
         location: (..., 1, 1, C) of the channels.
         scale: likewise.
-        deviations: so many scales from there a glitch begins; (..., 1, 1, 1) or a number.
+        deviations: how many scales from there a glitch begins; (..., 1, 1, 1) or a number.
 
     Example:
         >>> values = torch.tensor([1e9, 1.0, 2.0, 1e9]).double()[None, :, None]
@@ -165,7 +165,7 @@ def bridged(values: Tensor, location: Tensor, scale: Tensor, deviations: Tensor 
     return torch.where(wild, found, values)
 
 
-def _tame(values: Tensor) -> Tensor:
+def _without_glitch(values: Tensor) -> Tensor:
     """(K,) where it is plain that none of the values (K, M) is a glitch: their range is small beside what a sample says
     of their quartiles, and counts confirm. Sorting all of them would take ten times as long."""
     count = values.shape[1]

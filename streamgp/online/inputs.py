@@ -243,7 +243,8 @@ class KernelInputs(Declared, nn.Module):
         return Inputs(x.past[:, :0], x.future) if self.without_past else x
 
     def bridged(self, x: Inputs, deviations: Tensor) -> Inputs:
-        """Windows without values beyond so many standard deviations (...) of their channel; see `glitches.bridged`."""
+        """Windows with values beyond this many standard deviations of their channel, () or (K,), replaced; see
+        `glitches.bridged`."""
         scaling, limit = self.scaling, deviations[..., None, None, None]
         past, future = (
             bridged(

@@ -12,6 +12,9 @@ units of the columns. With a batch of rows that arrive:
    for every row, a posterior that is carried through (`Posterior.transfer`) keeps scaling and reference, takes
    hyper-parameters and basis from the memory, and learns the new rows.
 
+A batch of few rows for its hyper-parameters is forecast too narrowly: where there are no lags, variances are widened by
+what rows left out of the fit say (`held_out`), until the next rebuild.
+
 What fails numerically changes nothing and is reported in the `Step`; so does what is finite and absurd, an update
 after which the posterior describes its own rows by more than 100 spreads of the target. After a rebuild that failed the
 new rows are learned as usual, and the next rebuild waits its turn.
@@ -32,8 +35,9 @@ from streamgp.evidence.initial import Initial
 from streamgp.online.blown import NOT_FINITE, absurd, blown, some_of
 from streamgp.online.column_kernel import ColumnKernel
 from streamgp.online.glitches import plausible
+from streamgp.online.held_out import doubtful, widening
 from streamgp.online.inputs import KernelInputs, learned, reporting, usable
-from streamgp.online.options import OnlineOptions, StreamOptions
+from streamgp.online.options import KernelOptions, OnlineOptions, StreamOptions
 from streamgp.online.posterior import Arrival, DrawsFunctions, Look, Posterior, Rows, Units, no_rows
 from streamgp.online.recent import RecentWindows
 from streamgp.online.reference import LearnedReference, reference
@@ -66,12 +70,15 @@ class StreamModel(Recalls, Declared, Model):
         memory: of the stream; with `StreamOptions` by default a reservoir of `options.reservoir` windows.
         inputs: what the posterior sees of a window; by default all of it.
         settled: rows to learn before winsorising begins; by default as many as `winsorise.SETTLED`.
+
+    Attributes:
+        widening: (T,) factors on the variance of forecasts, 1 but after a fit of few rows without lags.
     """
 
     context = False
     STATE = (
         Nested(
-            *("inputs", "outputs", "reference", "memory", "winsorise", "posterior"),
+            *("inputs", "outputs", "reference", "memory", "winsorise", "posterior", "widening"),
             under="parts",
             optional=("reference",),
         ),
@@ -104,6 +111,8 @@ class StreamModel(Recalls, Declared, Model):
         limit = options.limit if posterior.units and not posterior.robust else None
         extra = {} if settled is None else {"settled": settled}
         self.winsorise = Winsoriser(shape, limit, **extra)
+        self.widening: Tensor
+        self.register_buffer("widening", torch.ones(shape.columns, dtype=FLOAT))
         self.generator = torch.Generator().manual_seed(options.seed)
         self.rebuilt = 0  # rows seen at the last rebuild
         self.tried = 0  # rows seen when one was last tried
@@ -129,9 +138,9 @@ class StreamModel(Recalls, Declared, Model):
         """(T,) variance of an observation in forecasts, standardised, at the mean window."""
         look = self.posterior.glance(self.inputs.scale.new_zeros(1, len(self.inputs.groups)))
         if self.family is Gaussian:
-            return look.noise.expand(1, self.shape.columns)[0]
+            return look.noise.expand(1, self.shape.columns)[0] * self.widening
         issued = self.posterior.predictive(look)  # of Laplace and Student-t noise `look` has the scale
-        return (issued.variance - issued.latent_variance)[0]
+        return (issued.variance - issued.latent_variance)[0] * self.widening
 
     def hyperparameters(self) -> dict[str, Tensor]:
         """Those of the kernel, and the noise (T,) of forecasts as standard deviations, in the units of the columns."""
@@ -208,7 +217,8 @@ class StreamModel(Recalls, Declared, Model):
         latent = self.posterior.covariance(self._bridged(x)[1])
         if latent is None:
             return None
-        found = latent * (self.outputs.scale.to(latent).square()[:, None, None] if self.posterior.units else 1.0)
+        scale = self.outputs.scale.to(latent).square() if self.posterior.units else torch.ones_like(self.widening)
+        found = latent * (scale * self.widening)[:, None, None]
         return found + torch.diag_embed((issued.variance - issued.latent_variance).T)
 
     def glitches(self, x: Inputs) -> Tensor:
@@ -299,6 +309,8 @@ class StreamModel(Recalls, Declared, Model):
         elif self.converged:
             return
         rows, units = self._rows(Sample(x, y, y.new_ones(len(y)), no_rows(y)), rescale=first, fill=False)
+        if first:
+            self._check_width(rows, units, epochs)
         self.rebuilt = self.tried = self.seen
         for left in range(epochs, 0, -1):
             put_back, why, more = None if first else self.posterior.snapshot(), "", True
@@ -319,6 +331,14 @@ class StreamModel(Recalls, Declared, Model):
             yield reporting(self._step(_joined("epoch", why and f"undone: {why}"), healthy=not why), left_out)
             if not more:
                 return
+
+    def _check_width(self, rows: Rows, units: Units, epochs: int) -> None:
+        """Set `widening` for a fit of these rows."""
+        self.widening = torch.ones_like(self.widening)
+        count, wanted = len(rows.y), isinstance(self.options, KernelOptions) and self.options.widen
+        if wanted and not self.shape.lags and self.posterior.checked(count) and doubtful(count, len(units.inputs)):
+            epochs = min(epochs, self.posterior.epochs_for(count))
+            self.widening = widening(self.posterior, rows, units, epochs, self.options.seed)
 
     def epochs_for(self, rows: int) -> int:
         return self.posterior.epochs_for(rows)
@@ -363,6 +383,9 @@ class StreamModel(Recalls, Declared, Model):
         if not self.rebuilt:
             before = random_walk_variance(self.inputs.seen(x), self.shape)
             return issued.affine((before / issued.variance).sqrt(), shift)
+        if bool((self.widening != 1.0).any()):
+            wider = self.widening.sqrt()
+            issued = issued.affine(wider, (1.0 - wider) * issued.mean)
         location, scale = (part.to(shift).unsqueeze(-2) for part in (self.outputs.location, self.outputs.scale))
         return issued.affine(scale, location + shift)
 
@@ -416,7 +439,7 @@ class StreamModel(Recalls, Declared, Model):
 
     def _rebuild(self, x: Inputs, y: Tensor, done: str) -> Step:
         """Offer rows to the memory, and learn the memory from the beginning."""
-        rebuilt, tried = self.rebuilt, self.tried
+        rebuilt, tried, wider = self.rebuilt, self.tried, self.widening
         put_back, offered = self.posterior.snapshot(), self.memory.offer(x, y, self.generator)
         units_back = holding(self._units())
 
@@ -424,13 +447,14 @@ class StreamModel(Recalls, Declared, Model):
             put_back()
             units_back()
             offered.put_back()
-            self.rebuilt, self.tried = rebuilt, tried
+            self.rebuilt, self.tried, self.widening = rebuilt, tried, wider
             self._attach()
 
         def work() -> tuple[str, Tensor]:
             sample = self.memory.sample()
             found = self._begun(sample, rescale=not self.rebuilt or self.posterior.rescales(len(sample.y)))
             self.rebuilt = self.tried = self.seen
+            self.widening = torch.ones_like(self.widening)
             return found
 
         (step,) = self._attempt(work, back, done)
@@ -551,7 +575,11 @@ class SimulatedStreamModel(StreamModel):
             if draw is None:
                 noise = torch.randn(reference.shape, generator=generator, dtype=FLOAT, device=generator.device)
                 return reference + random_walk_variance(self.inputs.seen(x), self.shape).sqrt() * noise.to(reference)
-            value = draw(self.inputs(x))
+            z = self.inputs(x)
+            value = draw(z)
+            if bool((self.widening != 1.0).any()):
+                mean = self.posterior.look(z).mean
+                value = mean + self.widening.sqrt() * (value - mean)
             return reference + self.outputs.location.to(value) + self.outputs.scale.to(value) * value
 
         return observe

@@ -15,7 +15,7 @@ MEMORY = 4000.0
 
 
 class OnlineOptions(ModelConfig):
-    """What is learned of a target, and when hyper-parameters are estimated again."""
+    """How targets are transformed before they are learned, and when hyper-parameters are estimated again."""
 
     target: Literal["auto", "level", "change", "season"] = Field(
         "auto",
@@ -33,7 +33,7 @@ class OnlineOptions(ModelConfig):
         gt=0,
         description="winsorise a target at this many predictive standard deviations before it is learned; none: never",
     )
-    seed: int = Field(0, ge=0, description="of everything that is drawn")
+    seed: int = Field(0, ge=0, description="random seed")
 
     def forgetting(self, shape: Shape) -> float | None:
         """The forgetting time constant in rows, or None where no weight decays."""
@@ -55,6 +55,13 @@ class KernelOptions(OnlineOptions):
         description="hyper-parameters: estimate them at every rebuild, or once; those of --init stay with once",
     )
 
+    widen: bool = Field(
+        True,
+        description="a fit without lags of fewer than 200 rows, or than 20 for each lengthscale and up to 2000, is "
+        "made four times more, without a quarter of the rows each time, whose errors widen the bands; no: bands are "
+        "those of the posterior",
+    )
+
     def tempering(self, shape: Shape) -> float:
         """The factor on the noise in updates.
 
@@ -74,7 +81,7 @@ class StreamOptions(KernelOptions):
         "without; all: nothing is forgotten",
     )
     reservoir: int = Field(8192, ge=2, description="rows kept for rebuilds")
-    evidence_rows: int = Field(400, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
+    evidence_rows: int = Field(400, ge=2, description="most rows, thinned in time, to estimate hyper-parameters from")
 
     def forgetting(self, shape: Shape) -> float | None:
         """The forgetting time constant in rows, or None where nothing is forgotten.
@@ -94,8 +101,8 @@ class EvidenceOptions(BaseModel):
 
     evidence: Literal["thinned", "scgd"] = Field(
         "thinned",
-        description="hyper-parameters by the marginal likelihood of evidence_rows rows, exactly, or by SCGD on Fourier "
-        "features of all kept rows, about three a horizon",
+        description="how hyper-parameters are estimated: thinned: by the exact marginal likelihood of evidence_rows "
+        "rows; scgd: by stochastic gradients on Fourier features of all kept rows, thinned to about three a horizon",
     )
 
     def thin(self, most: int) -> int:

@@ -2,7 +2,7 @@
 
     s_o = median |r − m|    over the references r of target o in the context, m the mean of its last long season
 
-A model of windows over s is one of shapes, which series share; one of amounts would be that of the largest series.
+Windows divided by s differ in shape alone, which series share; without that the largest series would decide the model.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 from streamgp.base import Inputs, Shape
 
 LEAST = 1e-9
-"""Of the level of a series, what its size is at least."""
+"""Least size of a series, in units of its level."""
 
 
 class Panel:
@@ -69,5 +69,5 @@ class Panel:
 
 
 def panel_of(shape: Shape) -> Panel | None:
-    """What makes the series of a panel alike; None for one series, or windows without a context."""
+    """The panel of a shape; None for one series, or windows without a context."""
     return Panel(shape) if shape.panel and shape.context is not None else None

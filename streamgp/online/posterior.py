@@ -1,4 +1,4 @@
-"""What a model family is: inference on standardised rows, and nothing of streams.
+"""What a model family implements: inference on standardised rows. It knows nothing of streams.
 
 Shapes: N rows, W columns of a standardised window, T target columns, G groups of columns that share a lengthscale. A
 posterior that is of `many` models has K of them, and all that is said of N rows has a leading axis K: (K, N, W),
@@ -216,11 +216,12 @@ class Posterior(nn.Module, ABC):
         return None
 
     def glance(self, z: Tensor) -> Look:
-        """As `look`, for windows that are learned: the latent variance may be too small, where it costs something."""
+        """As `look`, for windows that are only learned: the latent variance may be too small where computing it is
+        costly."""
         return self.look(z)
 
     def measured(self, look: Look, rows: Tensor) -> Look:
-        """A glance with the latent variance of these rows (N,), which are true or false."""
+        """A glance, with the exact latent variance of the rows where this mask (N,) is true."""
         return look
 
     def predictive(self, look: Look) -> Predictive:
@@ -253,8 +254,8 @@ class Posterior(nn.Module, ABC):
         return self.rebuild(rows, units, generator)
 
     def rescales(self, rows: int) -> bool:
-        """Whether a rebuild on so many rows estimates scaling and reference again; not one that goes on from what was
-        learned in the units of now."""
+        """Whether a rebuild on this many rows estimates scaling and reference again; not one that continues from what
+        was learned in the units of now."""
         return True
 
     def interval(self, rebuild: int, seen: int) -> float:
@@ -263,7 +264,7 @@ class Posterior(nn.Module, ABC):
 
     @property
     def overdue(self) -> bool:
-        """Whether the forecasts of late say that a rebuild should not wait for its turn."""
+        """Whether recent forecasts say that a rebuild should not wait for its turn."""
         return False
 
     @abstractmethod
@@ -278,7 +279,12 @@ class Posterior(nn.Module, ABC):
         """
 
     def failed(self) -> None:
-        """Take note that an epoch failed and was put back, so that the next one does not repeat it."""
+        """Note that an epoch failed and was undone, so that the next one does not repeat it."""
+
+    def checked(self, rows: int) -> bool:
+        """Whether `held_out` checks a fit of so many rows; not one that holds some out itself, takes long, or
+        estimates nothing, and none whose likelihood has heavy tails, as a few far errors would say all."""
+        return True
 
     def epochs_for(self, rows: int) -> int:
         """Epochs that a fit from scratch wants on this many rows."""
@@ -304,14 +310,14 @@ class Posterior(nn.Module, ABC):
         return self.glance(look.z[..., rows, :]).mean
 
     def check(self, y: Tensor, names: Sequence[str]) -> None:
-        """See that targets (N, T) of these names are what the likelihood is of.
+        """Check that the targets (N, T) of these names are valid for the likelihood.
 
         Raises:
             DataError: one is not.
         """
 
     def check_batch(self, rows: int) -> None:
-        """See that so many rows can be fitted.
+        """Check that this many rows can be fitted.
 
         Raises:
             UsageError: they cannot.
@@ -338,11 +344,11 @@ class Posterior(nn.Module, ABC):
         """
 
     def waits(self, rows: int) -> bool:
-        """Whether so many new rows would only wait to be learned with later ones, so that no forecast changes yet."""
+        """Whether this many new rows would only wait to be learned with later ones, so that no forecast changes yet."""
         return False
 
     def scored(self, look: Look, y: Tensor) -> None:
-        """Take note of how rows that are not learned yet were forecast. y: (N, T) standardised, as observed."""
+        """Note how rows that are not learned yet were forecast. y: (N, T) standardised, as observed."""
 
 
 class Regressor(Protocol):

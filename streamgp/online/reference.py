@@ -33,7 +33,7 @@ from streamgp.errors import UsageError
 Kind: TypeAlias = Literal["auto", "level", "change", "season"]
 
 RIDGE = 1e-3
-"""Of each regressor's variance: pulls towards r⁰."""
+"""Ridge, in units of each regressor's variance: pulls towards r⁰."""
 
 
 class Reference:

@@ -1,7 +1,7 @@
 """A bounded sample of a stream's windows, in raw units, that prefers recent ones and knows what each stands for.
 
 Row i gets the key log e_i − i/τ, e_i ~ Exp(1), and the C smallest keys are kept: a weighted sample without
-replacement (Efraimidis & Spirakis 2006) whose weights w_i = exp(−(n − i)/τ) need no rescaling as the stream goes on
+replacement (Efraimidis & Spirakis 2006) whose weights w_i = exp(−(n − i)/τ) need no rescaling as the stream continues
 (forward decay, Cormode et al. 2009). With κ the smallest rejected e_i/w_i, a row is kept with probability
 π_i = 1 − exp(−w_i κ) given the others, so that w_i/π_i is its share in an unbiased estimate of any sum over the stream
 that forgets with τ (Cohen & Kaplan 2007, bottom-k sketches). Without forgetting (τ = ∞) it is a uniform sample.
@@ -33,7 +33,8 @@ State: TypeAlias = "dict[str, Tensor]"
 
 
 class Entered(NamedTuple):
-    """Windows that enter: whose memory, (M,) of K; which place, (M,) of C; which of those that were offered, (M,)."""
+    """Windows that enter, M: the stream (0 to K − 1), the place (0 to C − 1) and the index among those offered, of
+    each."""
 
     series: Tensor
     places: Tensor
@@ -64,7 +65,7 @@ def offer(held: State, there: Tensor, rate: float, generator: Generator) -> Ente
 
     Args:
         held: of K streams.
-        there: (K, N) whether a stream has so many.
+        there: (K, N) whether a stream has a window at this place.
         rate: 1/τ.
         generator: of the keys.
     """

@@ -20,7 +20,7 @@ STILL = 1e-3
 
 
 def still(size: Tensor) -> Tensor:
-    """The standard deviation of targets of this mean size that never varied; 1 where they were always 0.
+    """The standard deviation assumed for targets that never varied, by their mean size; 1 where they were always 0.
 
     Example:
         >>> still(torch.tensor([50.0, 0.0]).double()).tolist()

@@ -20,8 +20,8 @@ class Packed(NamedTuple):
     Attributes:
         codes: (K,) of the series.
         rows: (K, N) of the batch; where a series has fewer, its first one again.
-        there: (K, N) whether a series has so many.
-        even: whether they stand like this in the batch too: side by side, as many of each series.
+        there: (K, N) whether a series has a window at this place.
+        even: whether the batch has this order too: side by side, as many of each series.
     """
 
     codes: Tensor
@@ -74,7 +74,7 @@ class Packed(NamedTuple):
         return Packed(self.codes[taken], self.rows[taken, windows], self.there[taken, windows])
 
     def parts(self, most: int) -> Iterator[Packed]:
-        """So many of the series at a time."""
+        """This many of the series at a time."""
         for start in range(0, len(self.codes), max(most, 1)):
             own = self.some(slice(start, start + max(most, 1)))
             yield own.some(slice(None), slice(int(own.counts.max())))
@@ -103,7 +103,7 @@ class Packed(NamedTuple):
         return found
 
     def mean(self, values: Tensor, where: Tensor | None = None) -> Tensor:
-        """(K, N, ...) -> (K, ...) the means of what is there, and is where; 0 of nothing."""
+        """(K, N, ...) -> (K, ...) the means over the windows that are there and where `where` is true; 0 over none."""
         shown = self._shown(values.dim())
         shown = shown if where is None else shown & where
         return torch.where(shown, values, 0.0).sum(1) / shown.sum(1).clamp(min=1)
@@ -113,7 +113,7 @@ class Packed(NamedTuple):
         return (found[self.rows] & self.there).sum(1).tolist()
 
     def _shown(self, axes: int) -> Tensor:
-        """`there` with so many axes."""
+        """`there` with this many axes."""
         return self.there.view(*self.there.shape, *[1] * (axes - 2))
 
 

@@ -1,4 +1,4 @@
-"""Windows and truths as a posterior learns them, apart from the model that they belong to.
+"""Standardisation of windows and truths, apart from the model that it belongs to.
 
 Of K models at once all of it has a leading axis K: windows (K, N, ...), truths (K, N, T), locations and scales (K, C).
 """

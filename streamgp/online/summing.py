@@ -18,13 +18,13 @@ Totals: TypeAlias = tuple[Tensor, ...]
 
 
 class Additive(Protocol):
-    """What is learned of rows as sums over them."""
+    """A learner whose state is sums over rows."""
 
     def sums(self) -> Totals:
         """The sums now; they do not change with what is learned later."""
 
     def put(self, sums: Totals) -> None:
-        """Take these for its sums."""
+        """Replace the sums by these."""
 
     def zero(self) -> None:
         """Forget the rows, and nothing else."""
@@ -45,7 +45,7 @@ class OnFeatures(NamedTuple, Generic[F, R]):
         return self.regression.sums()
 
     def put(self, sums: Totals) -> None:
-        """Take these for its sums."""
+        """Replace the sums by these."""
         self.regression.put(sums)
 
     def zero(self) -> None:
@@ -116,7 +116,7 @@ def blocks(rows: int, chunk: int) -> list[slice]:
 
 
 def chunks(rows: Sequence[Tensor], chunk: int) -> Iterator[Sequence[Tensor]]:
-    """The same rows of all, so many at a time."""
+    """The same rows of all tensors, this many at a time."""
     for start in range(0, len(rows[0]), chunk):
         yield [part[start : start + chunk] for part in rows]
 

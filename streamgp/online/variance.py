@@ -1,4 +1,5 @@
-"""The variance of forecasts: of a random walk before anything is learned, and as the stream's errors say."""
+"""The variance of forecasts: that of a random walk before anything is learned, and a factor by the errors of the
+stream."""
 
 from __future__ import annotations
 

@@ -25,16 +25,16 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT, Predictive, Shape
 
 SETTLED = 100.0
-"""Rows that a model must have learned before its own standard deviation is a measure of others."""
+"""Rows that a model must have learned before truths are judged by its standard deviation."""
 FAR = 1e4
 """Standard deviations of a window's column beyond which the window is not learned. Far events are learned: up to some
 thousand standard deviations the bounded memory takes them without harm, while a glitch of 1e6 hides all else."""
 LASTING = 0.5
-"""Part of the newest rows beyond the limit from which on it is a change of the process."""
+"""Part of the newest rows beyond the limit from which on the process is taken to have changed."""
 
 
 class Winsoriser(nn.Module):
-    """Limits truths, and knows how often it did of late.
+    """Limits truths, and knows how often it did so recently.
 
     Args:
         shape: of the windows.
@@ -43,7 +43,7 @@ class Winsoriser(nn.Module):
 
     Attributes:
         excess: (T,) part of the newest rows whose truth lay beyond the limit.
-        far: () part of the newest rows whose leverage was above 1, or whose window was beyond `FAR`.
+        far: () part of the newest rows whose leverage was above 1, or whose window had a value beyond `FAR`.
 
     Example:
         >>> from streamgp.predictives.gaussian import Gaussian
@@ -81,10 +81,10 @@ class Winsoriser(nn.Module):
     def limited(
         self, there: Tensor, mean: Tensor, variance: Tensor, y: Tensor, rows: Tensor, excess: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The truths to learn from, of one model or of K, and which part of late was beyond, (..., T).
+        """The truths to learn from, of one model or of K, and which recent part was beyond the limit, (..., T).
 
         Args:
-            there: (..., N) whether a model has so many windows.
+            there: (..., N) whether a model has a window at this place.
             mean: (..., N, T) of the forecasts of these rows, before they are learned.
             variance: (..., N, T)
             y: (..., N, T) as observed; NaN stays NaN.
@@ -99,8 +99,7 @@ class Winsoriser(nn.Module):
         return within, self._averaged(excess, beyond, there)
 
     def reaches(self, y: Tensor, forecast: Predictive) -> Tensor:
-        """(..., N) which rows have a truth beyond the limit of this forecast; with larger variances no others have
-        one."""
+        """(..., N) which rows have a truth beyond the limit of this forecast; larger variances only make them fewer."""
         if self.deviations is None:
             return torch.zeros(y.shape[:-1], dtype=torch.bool, device=y.device)
         return ((y - forecast.mean).abs() > self.deviations * forecast.variance.sqrt()).any(-1)
@@ -113,7 +112,7 @@ class Winsoriser(nn.Module):
 
         Args:
             z: (..., N, W) standardised windows.
-            there: (..., N) whether a model has so many windows.
+            there: (..., N) whether a model has a window at this place.
             rows: as of `forward`.
         """
         settled = torch.atleast_1d(rows).amin(-1) >= self.settled
@@ -126,11 +125,11 @@ class Winsoriser(nn.Module):
 
     def weighed(self, there: Tensor, lever: Tensor, rows: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
         """(K, N, 1) weights 1/max(1, leverage) of windows, 0 where none is, or 1 where most of the newest rows of a
-        model are so far out; and which part of late was, (K,). A window with a glitch among its lags then says no more
+        model are so far out; and which recent part was, (K,). A window with a glitch among its lags then says no more
         of its direction than all rows before it.
 
         Args:
-            there: (K, N) whether a model has so many windows.
+            there: (K, N) whether a model has a window at this place.
             lever: (K, N, 1) leverages uᵀA⁻¹u.
             rows: (K,) that each has learned.
             far: (K,) the part so far.
@@ -162,5 +161,5 @@ class Winsoriser(nn.Module):
 
 
 def far_off(windows: int) -> str:
-    """What is said of this number of windows that are not learned, as `Winsoriser.admits` has it."""
+    """The message about this many windows that `Winsoriser.admits` leaves out."""
     return f"undone: {windows} windows are beyond {FAR:,.0f} standard deviations" if windows else ""

@@ -74,8 +74,8 @@ class FiniteDescent(Declared):
         head: w and σ².
         config: see there.
         epochs: that the rates fall over; 0: they do not fall.
-        alone: step on the features alone, with w solved for and P = F⁻¹ held from the beginning of each epoch.
-        estimator: what stands for log|F| otherwise; SCGD where none is given.
+        alone: step on the features alone, with w solved for at the beginning of each epoch.
+        estimator: what stands for log|F|; where none is given SCGD, or with `alone` P = F⁻¹, held for an epoch.
         optimiser: what takes the steps on some tensors.
 
     Attributes:
@@ -110,7 +110,8 @@ class FiniteDescent(Declared):
         optimiser: Callable[[Sequence[Tensor]], StepRule] = Adam,
     ) -> None:
         self.features, self.head, self.config = features, head, config
-        self.alone, self.estimator = alone, HeldInverse() if alone else estimator or Scgd(config.b)
+        self.alone = alone
+        self.estimator = estimator or (HeldInverse() if alone else Scgd(config.b))
         self.own = [p for p in features.parameters() if p.requires_grad]
         named = {"features": self.own, "weights": [head.weights], "log_noise": [head.log_noise]}
         self.groups = {name: optimiser(parts) for name, parts in named.items() if parts}
@@ -175,11 +176,13 @@ class FiniteDescent(Declared):
 
     def _look(self, z: Tensor, y: Tensor) -> None:
         """All rows, where somebody asks for them."""
+        if not (self.alone or self.estimator.looks):
+            return
+        data = self.statistics(z, y)
+        if self.alone:
+            with torch.no_grad():
+                self.head.weights.copy_(best_weights(data, self.head.noise))
         if self.estimator.looks:
-            data = self.statistics(z, y)
-            if self.alone:
-                with torch.no_grad():
-                    self.head.weights.copy_(best_weights(data, self.head.noise))
             self.estimator.begin(data, self.head)
 
     def _step(self, z: Tensor, y: Tensor, total: int, t: float) -> Tensor | None:

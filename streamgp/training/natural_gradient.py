@@ -87,11 +87,24 @@ def weighted_gram(phi: Tensor, weight: Tensor) -> Tensor:
     weighted = phi * weight[:, None].to(phi.dtype)
     if phi.dtype != FLOAT:
         return weighted.T @ phi
-    out = phi.new_zeros(size, size)
-    for start in range(0, size, BLOCK):
-        stop = min(start + BLOCK, size)
+    out, used = phi.new_zeros(size, size), leading(phi != 0)
+    for start in range(0, used, BLOCK):
+        stop = min(start + BLOCK, used)
         out[start:stop, :stop] = weighted[:, start:stop].T @ phi[:, :stop]
-    return out.tril() + out.tril(-1).T
+    lower = out[:used, :used]
+    lower.copy_(lower.tril() + lower.tril(-1).T)
+    return out
+
+
+def leading(said: Tensor) -> int:
+    """(b, M) true or false -> up to which column there is a true one.
+
+    Example:
+        >>> leading(torch.tensor([[False, True, False], [True, False, False]])), leading(torch.zeros(2, 3).bool())
+        (2, 0)
+    """
+    some = said.any(0)
+    return int((some * torch.arange(1, len(some) + 1, device=some.device)).max()) if len(some) else 0
 
 
 class Natural(nn.Module):
@@ -137,8 +150,7 @@ class Natural(nn.Module):
     @property
     def used(self) -> int:
         """The leading functions, one at least, that rows say something of; the others are as in the prior."""
-        said = (self.precision.diagonal(dim1=1, dim2=2) != 0).any(0) | (self.moment != 0).any(1)
-        return max(int((said * torch.arange(1, len(said) + 1, device=said.device)).max()), 1)
+        return max(leading(self.precision.diagonal(dim1=1, dim2=2) != 0), leading(self.moment.T != 0), 1)
 
     @torch.no_grad()
     def belief(self, factor: Tensor | None = None) -> Belief:

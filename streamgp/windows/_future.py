@@ -1,4 +1,4 @@
-"""The future that a user hands in for a forecast: known inputs at the steps behind the newest rows."""
+"""The future that a user hands in for a forecast: known inputs at the steps after the newest rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamgp.windows.rows import Names, numbers, times
 
 GIVE = "give it: --future FILE, or POST /forecast of a service"
 GIVE_FRAME = "give future=, a frame of them with a row for each step ahead and its time"
-"""What to do where known inputs are wanted."""
+"""The hint where known inputs are needed."""
 
 
 class Newest(NamedTuple):
@@ -35,7 +35,7 @@ class Newest(NamedTuple):
 def known_ahead(
     spec: WindowSpec, future: pa.Table, names: Names, newest: Newest, needed: int | None = None
 ) -> tuple[Floats, Bools]:
-    """The known inputs at the H steps behind each series' newest row.
+    """The known inputs at the H steps after each series' newest row.
 
     Args:
         spec: what windows are made of.
@@ -69,7 +69,7 @@ def known_ahead(
 def values_ahead(
     spec: WindowSpec, future: pa.Table, names: Names, newest: Newest, columns: tuple[str, ...], steps: int
 ) -> tuple[Floats, Bools]:
-    """The values of some columns at the K steps behind each series' newest row.
+    """The values of some columns at the K steps after each series' newest row.
 
     A row belongs to the step that its time is nearest to, and no two to the same; rows up to the newest one seen, and
     beyond the K steps, are left aside. Where rows have no time, the h-th of a series is h steps ahead.
@@ -102,10 +102,10 @@ def values_ahead(
 
 
 def _steps_ahead(spec: WindowSpec, code: Ints, when: Ints, newest: Newest) -> Ints:
-    """(R,) how many steps behind the newest row of its series each row of the future stands.
+    """(R,) how many steps after the newest row of its series each row of the future is.
 
     Raises:
-        DataError: a row stands behind the newest one, but before the first step.
+        DataError: a row is after the newest one, but before the first step.
     """
     if spec.time is None:
         order = np.argsort(code, kind="stable")
@@ -147,7 +147,7 @@ def _jittered(code: Ints, when: Ints, newest: Newest, every: int, tolerance: int
 
 
 def _check_once(code: Ints, ahead: Ints, row: Ints, names: Names) -> None:
-    """See that no two rows of a series are one step.
+    """Check that no two rows of a series are at one step.
 
     Raises:
         DataError: two are; both rows are named.

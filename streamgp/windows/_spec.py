@@ -84,7 +84,7 @@ class WindowSpec:
         calendar: whether the calendar of the target times is looked at.
         lags: rows looked back on; 0 is regression on the inputs of the row itself.
         horizon: H, steps ahead.
-        season: steps in the season, the longest where there are several; 1 is none.
+        season: steps in the season, the longest where there are several; 1: no season.
         seasons: steps in each season, shortest first, the last one `season`; with them windows have a context. None
             where only `season` is looked at.
         gaps: "fill": a target that is missing in a window is as the last known one at its phase of the season, and as
@@ -100,11 +100,11 @@ class WindowSpec:
         fleet: whether each series has a model of its own, so that no model sees several.
         simulated: steps that the model is going to be simulated; 0: none are planned.
         contexts: whether windows hold the context that seasons give them; a model that looks at none needs none.
-        late: what becomes of a row behind a newer one of its series. "skip": it is left out. "use": from then on
-            windows look at it where it belongs, and it is the truth of forecasts that are open; nothing is asked at
+        late: what becomes of a row that comes after a newer one of its series. "skip": it is left out. "use": from then
+            on windows look at it where it belongs, and it is the truth of forecasts that are open; nothing is asked at
             it. Where rows have no lags, their order says nothing, and it is as any other.
-        sentinels: values that say that there is none, in any column.
-        faults: whether other sentinels, and sensors that are dead, are found by what they do (`faults`).
+        sentinels: values that stand for a missing one, in any column.
+        faults: whether other sentinels, and dead sensors, are detected (`faults`).
         transforms: one a target, of what windows hold of the targets and models learn; none where they are left as
             they are. Answers and the history are in the units of the targets.
 

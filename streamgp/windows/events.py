@@ -27,11 +27,11 @@ import numpy as np
 from streamgp.windows.calendar import Bools, Floats, Ints
 
 SAMPLE = 40
-"""Rows that δ is taken of."""
+"""Rows of the sample that gives δ."""
 TAIL = 0.125
 """Share of them that may be of events: 21 hours of a week."""
 FAR = 6.0
-"""Of δ. With 4, hot afternoons of a summer's load are events, and its error is half a percent larger."""
+"""How many δ are far. With 4, hot afternoons of a summer's load are events, and its error is half a per cent larger."""
 NEWEST = 3
 """Newest values that must be as usual."""
 WEEKS = 4

@@ -1,11 +1,11 @@
-"""Values that say that there is none: sentinels such as -999, a sensor that stands still, and spikes.
+"""Values that say nothing of the measured quantity: sentinels such as -999, dead sensors, and spikes.
 
 They are found in the rows of a series so far, and are missing from there on; nothing looks ahead, and how a stream is
 cut into micro-batches changes nothing.
 
 A *sentinel* is a value of `CODES`, and farther from all other values of its column, in its series, than these are from
-each other, once the column has moved `MOVES` times. Other values, such as the 0 of a machine that is off, are none by
-themselves: they are declared.
+each other, once the column has moved `MOVES` times. Other values, such as the 0 of a machine that is off, are
+sentinels only if they are declared.
 
 A *dead sensor* repeats one value v exactly, for n rows, with
 
@@ -17,7 +17,7 @@ as long as they like. Nor is anything dead where values usually repeat (p > USUA
 without a season, when nothing says how long standing still is long. It lives again with the first other value.
 
 A *spike* is a value farther than `SPIKE` ranges from all others before it, once the column has moved `SEEN` times,
-that stands alone: where the next one is as far on the same side, a new level has come, and both are none. A spike
+that stands alone: where the next one is as far on the same side, a new level has come, and neither is a spike. A spike
 happened, and stays a truth; but it says nothing of what comes next, and is missing among the values before.
 
 Memory is a few numbers a series and column.
@@ -43,8 +43,8 @@ CODES = np.unique(
     [*_NINES, *(-v for v in _NINES), -99.0, *(-v - 1 for v in _WORDS), *_WORDS, *_FILLS, *(-v for v in _FILLS)]
     + [sign * digit * (10.0**k - 1) / 9 for sign in (-1, 1) for digit in (7, 8) for k in (3, 4, 5)]
 )
-"""Values that instruments and formats write for none: nines (999, -9999, 999.99), -777, -888, -99, the largest and the
-smallest integers of 16 and 32 bits, the fill values of netCDF and float32's largest number."""
+"""Values that instruments and formats write for a missing one: nines (999, -9999, 999.99), -777, -888, -99, the largest
+and the smallest integers of 16 and 32 bits, the fill values of netCDF and float32's largest number."""
 AWAY = 1.0
 """Ranges of all other values that a sentinel is away from the nearest of them."""
 MOVES = 24
@@ -54,9 +54,9 @@ SPIKE = 10.0
 SEEN = 240
 """Changes of a value after which its range is wide enough to tell a spike by."""
 AGAIN = 2
-"""Times that a sentinel comes before it is said."""
+"""Times that a sentinel comes before it is reported."""
 LEAST, LASTS = 24, 1.25
-"""Rows and shortest seasons that a sensor stands still before it is dead, at least."""
+"""Least rows, and least shortest seasons, of one value before a sensor is taken for dead."""
 OFTEN, CHANCE, USUAL, SEASONS = 3, 1e-6, 0.5, 3
 """See the module; and seasons of pairs of rows before anything is dead."""
 _PARTS = ("low", "high", "last", "run", "longest", "moves", "pairs", "equal", "dead", "spike")

@@ -1,4 +1,4 @@
-"""Whether a saved state is one of a part: names, kinds and sizes, beside those of the part before its first row."""
+"""Whether a saved state fits a part: names, kinds and sizes, compared with those of a fresh part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGEST = 2**63
 
 
 def check_fits(tensors: Mapping[str, Tensor], rest: Json, fresh: Flat, sizes: bool = False) -> None:
-    """See that a state may be restored into a part. What the fresh part has not is made while it learns, and is left to
+    """Check that a state may be restored into a part. What the fresh part lacks is made while it learns, and is left to
     the part; so are sizes, as most may grow.
 
     Args:
@@ -27,7 +27,7 @@ def check_fits(tensors: Mapping[str, Tensor], rest: Json, fresh: Flat, sizes: bo
         sizes: whether those that are not 0 in a fresh part stay as they are.
 
     Raises:
-        ValueError: it is of another part; the message names what.
+        ValueError: it does not fit; the message names the field.
 
     Example:
         >>> import torch
@@ -56,7 +56,8 @@ def check_fits(tensors: Mapping[str, Tensor], rest: Json, fresh: Flat, sizes: bo
 
 
 def _check_rest(found: Json, like: Json, name: str) -> None:
-    """What is a number is a number, and so on; None stands for what is not known yet, and may be anything plain."""
+    """Check that plain values have the kinds of the fresh ones; where these are None (not known yet), any plain value
+    will do."""
     if isinstance(like, dict) and isinstance(found, dict):
         for key in found:
             _check_rest(found[key], like.get(key), f"{name}.{key}" if name else key)

@@ -45,7 +45,7 @@ class LastKnown:
         self.value = np.empty((0, season, outputs))
 
     def reserve(self, series: int) -> None:
-        """Room for so many series; it doubles."""
+        """Room for this many series; it doubles."""
         if series <= len(self.step):
             return
         more = max(series, 2 * len(self.step)) - len(self.step)

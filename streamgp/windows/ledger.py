@@ -143,8 +143,8 @@ class Ledger:
 
         A question whose last step was jumped over by a gap leaves with NaN in its place, as do the truths of targets
         that were not known at its row, and of steps whose inputs were lost long before: nothing is learned from it. A
-        question without any truth leaves without a trace. A truth behind newer ones is one of the questions whose last
-        step was not due before it.
+        question without any truth leaves without a trace. A late truth answers only
+        questions whose last step is not due yet.
         """
         series, step = answers.series.numpy(), answers.step.numpy()
         found, self._found = self._found, None

@@ -5,7 +5,7 @@ from it at last:
 
     v_t = b_t + (x_l − b_l) e^{−θ(t − l)},   θ = ln 2 / half
 
-The base b is what was nearest of late, by the mean |x − b| over a sample of the kept rows: the same phase one season
+The base b is what was nearest recently, by the mean |x − b| over a sample of the kept rows: the same phase one season
 before (of each season), or the mean of the short season's phase over several of them. Where it is lost for longer than
 a season, b repeats. Without a season b is the last value. An input of few values (a flag) takes those of its season
 alone.
@@ -45,7 +45,7 @@ SURE = 0.9
 FEWEST = 3
 """Rows of the sample that a base must have been compared on."""
 USUAL = 0.5
-"""Share of the kept rows with a value, below which it is usual that there is none."""
+"""Share of the kept rows with a value, below which a missing value is usual."""
 LARGEST = 1e150
 """Absolute values beyond it stand in for nothing: sums of their squares may overflow float64."""
 UNKNOWN = -1.0
@@ -87,7 +87,7 @@ class LostInputs:
 
     Args:
         columns: K inputs.
-        seasons: rows in each, shortest first; () is none.
+        seasons: rows in each, shortest first; (): no season.
         back: rows that are kept.
         front: rows that are looked ahead.
         half: rows after which half of a departure is left.
@@ -210,7 +210,7 @@ class LostInputs:
         return found + outage.departure * left, deviation * outage.counts, age
 
     def taken(self) -> None:
-        """The rows that were filled in last are behind the next ones."""
+        """The rows that were filled in last become older than the next ones."""
         if self._new is not None:
             code, step, doubt = self._new
             self._ring.write(code, step, step, doubt)

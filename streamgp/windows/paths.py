@@ -1,7 +1,7 @@
-"""Windows that go on behind the newest row, many times over: the state of a free simulation.
+"""Windows that continue after the newest row, many times over: the state of a free simulation.
 
 A path continues a series on values that were made up: each of its rows holds simulated targets and given inputs, and
-stands one step behind the row before. P paths of S series are P · S series that share their past, path by path: path
+is one step after the row before. P paths of S series are P · S series that share their past, path by path: path
 p of the s-th series has code p · S + s.
 """
 
@@ -25,7 +25,7 @@ from streamgp.windows.windows import Windows
 
 
 class KnownPath(NamedTuple):
-    """Inputs at the K steps behind the newest row of each series.
+    """Inputs at the K steps after the newest row of each series.
 
     Attributes:
         values: (S, K, C − O) in the order of `spec.columns`; NaN where there is none.
@@ -119,7 +119,7 @@ def rows_ahead(seen: Windows, rows: pa.RecordBatch, steps: int) -> Floats:
 def inputs_ahead(
     seen: Windows, future: pa.Table | None, steps: int, columns: tuple[str, ...] | None = None
 ) -> KnownPath:
-    """Inputs at the K steps behind the newest row of each series.
+    """Inputs at the K steps after the newest row of each series.
 
     Args:
         seen: the windows of the rows that were read.

@@ -5,11 +5,11 @@ rows a month or a quarter apart the season is the year. Else
 the differences of the series are looked at, which have no slow level. The short season is the nearest peak of their
 autocorrelation that is at least `LEAST`, and `NEAR` times the highest. Smooth signals are alike at all near lags, and a
 random one of these is highest: a season D is higher than the lowest lag within D/2 on either side by `RISE` of its
-height. Cycles that lose their phase are none: 2D has `KEPT` of the height of D. Nor are slow waves, whose differences
-stay alike over `SMOOTH` rows: the lags of a model foresee them, and it need not wait for a season. The long
-season is the nearest peak of at least `LONG` among the multiples of the short one, once that was taken out by
-y_t − y_{t−D}; it stands out and returns likewise. Either is higher than what the highest of the lags that were looked
-at would be in white noise.
+height. Cycles that lose their phase are no season: 2D has `KEPT` of the height of D. Nor are slow waves, whose
+differences stay alike over `SMOOTH` rows: the lags of a model foresee them, and it need not wait for a season. The long
+season is the nearest peak of at least `LONG` among the multiples of the short one, once that was taken out by y_t −
+y_{t−D}; it stands out and returns likewise. Either is higher than what the highest of the lags that were looked at
+would be in white noise.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from streamgp.windows.calendar import DAY, WEEK, Floats
 LEAST = 0.3
 """Autocorrelation of the short season at least."""
 NEAR = 0.5
-"""Of the highest peak, what the short season has at least."""
+"""Least height of the short season, relative to the highest peak."""
 RISE = 0.7
-"""Of its height, what the short season is above the autocorrelation between it and half a season before or after."""
+"""Least rise of the short season above the lowest lag within half a season on either side, relative to its height."""
 KEPT = 0.7
-"""Of the autocorrelation one season apart, what is left two seasons apart at least."""
+"""Least autocorrelation two seasons apart, relative to that one season apart."""
 SMOOTH = 24
 """A signal whose differences are, in the mean over these rows, NEAR as alike as one season ago needs no season."""
 LONG = 0.1
@@ -52,7 +52,7 @@ WINSOR = 5.0
 
 
 def of_clock(every_ns: int | None, rows: float = math.inf) -> tuple[int, ...]:
-    """The day and the week, where a series of so many rows at this interval holds three of them; else ().
+    """The day and the week, where a series of this many rows at this interval holds three of them; else ().
 
     Example:
         >>> of_clock(30 * 60 * 10**9, 17_520), of_clock(3600 * 10**9, 100), of_clock(DAY), of_clock(10**7)
@@ -64,7 +64,7 @@ def of_clock(every_ns: int | None, rows: float = math.inf) -> tuple[int, ...]:
 
 
 def held(seasons: tuple[int, int], rows: float = math.inf) -> tuple[int, ...]:
-    """Those of the day and the week, in rows, of which so many rows hold three; () where a day is too long.
+    """Those of the day and the week, in rows, of which this many rows hold three; () where a day is too long.
 
     Example:
         >>> held((9, 45), 100), held((1, 5)), held((86_400, 604_800))
@@ -76,7 +76,7 @@ def held(seasons: tuple[int, int], rows: float = math.inf) -> tuple[int, ...]:
 
 
 def of_months(months: int, rows: float = math.inf) -> tuple[int, ...]:
-    """The year, where a series of so many rows this many months apart holds three of it; else ().
+    """The year, where a series of `rows` rows this many months apart holds three of it; else ().
 
     Example:
         >>> of_months(1, 200), of_months(3), of_months(1, 35), of_months(12), of_months(0)
@@ -136,7 +136,8 @@ def _returns(found: Floats, lag: int) -> bool:
 
 
 def _significant(lags: int) -> float:
-    """Standard deviations that the largest of so many autocorrelations of noise exceeds with a probability of FALSE."""
+    """Standard deviations that the largest of this many autocorrelations of noise exceeds with a probability of
+    FALSE."""
     return NormalDist().inv_cdf(1 - FALSE / lags)
 
 

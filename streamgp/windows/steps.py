@@ -2,10 +2,10 @@
 
 Counted from the first row, a clock that is off by half an interval lets two rows share a step, or leaves one out. Two
 kinds of jitter must not: each *time* may be off (then rows are near the ticks of a steady clock), or each *interval*
-may be (then errors add up, and a row is near one interval behind the row before it). So a row is the next step if it
+may be (then errors add up, and a row is near one interval after the row before it). So a row is the next step if it
 is near either place:
 
-- one interval behind the row before it, within half an interval, or
+- one interval after the row before it, within half an interval, or
 - the next tick of the clock, within two thirds of an interval.
 
 Both bounds are the tolerance where that is wider. What comes later is a gap, of the whole number of intervals that is
@@ -23,13 +23,13 @@ from streamgp.windows.calendar import Bools, Ints
 from streamgp.windows.timeline import BEFORE
 
 FOLLOW = 4
-"""The clock takes over one part in so many of what a row is off."""
+"""The clock takes over one part in this many of what a row is off."""
 
 
 class Steps(NamedTuple):
-    """kept: (B,) rows that are not late; steps: (K,) steps of these behind the last step of their series; clock: (B,)
+    """kept: (B,) rows that are not late; steps: (K,) steps of these after the last step of their series; clock: (B,)
     the tick at each row or, at a late one, at the row before; snapped: rows that were off a whole number of intervals
-    behind the row before them, by no more than the tolerance."""
+    after the row before them, by no more than the tolerance."""
 
     kept: Bools
     steps: Ints
@@ -45,7 +45,7 @@ def follow(code: Ints, ds: Ints, previous: Ints, clock: Ints, every: int, tolera
     Args:
         code: (B,) series, sorted. ds: (B,) times, in the order of the stream within a series.
         previous: (S,) time of the last row of each series, BEFORE where there was none: the first row is one step
-            behind "no step".
+            after "no step".
         clock: (S,) the tick at the last row of each series.
         every: the interval. tolerance: less than it.
 

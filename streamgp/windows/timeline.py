@@ -127,7 +127,7 @@ class Timeline:
         return np.where(near, self.place[first] - (self.step[first] - step), -1)
 
     def behind(self, code: Ints, place: Ints, steps: int) -> Ints:
-        """The first new row of the series `steps` or more behind the rows at `place`, (N,); -1 where there is none."""
+        """The first new row of the series `steps` or more after the rows at `place`, (N,); -1 where there is none."""
         if not len(self.code):
             return np.full(len(code), -1, np.int64)
         first = np.searchsorted(self.code, code)

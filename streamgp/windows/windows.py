@@ -14,10 +14,10 @@ forecast from an earlier row cannot have seen them. Memory is series · (lags + 
 Sentinels and the values of a dead sensor are missing (`faults`), and so is a spike, but as a truth (`truths`). What a
 sensor repeated before it was found dead is forgotten, once the row that showed it is current.
 
-A row behind a newer one of its series is late. With `late="use"` it takes the place of its time, where that is still
-kept and empty, behind the first row of its series: rows that are read after it see it there. It is a truth at once, and
-nothing is asked at it; where known inputs are waited for, and rows of its time still wait, it waits among them and is
-asked at as they are. So pieces of a micro-batch between late rows are read one after another (`_by_turns`).
+A row that comes after a newer one of its series is late. With `late="use"` it takes the place of its time, where that
+is still kept and empty, after the first row of its series: rows that are read after it see it there. It is a truth at
+once, and nothing is asked at it; where known inputs are waited for, and rows of its time still wait, it waits among
+them and is asked at as they are. So pieces of a micro-batch between late rows are read one after another (`_by_turns`).
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Windows:
         `future`.
 
         Args:
-            future: known inputs at the H steps behind the newest row (series, time and known columns); series that
+            future: known inputs at the H steps after the newest row (series, time and known columns); series that
                 it does not name are left out.
             needed: steps that `future` must have; H when left out. Values beyond that it lacks are those before.
 
@@ -278,7 +278,7 @@ class Windows:
         self.rows += len(read.ds)
         if self.spec.late == "use" and self.spec.lags and (behind := self._behind(read)) is not None:
             return self._by_turns(read, position, behind)
-        return self._go_on(read, position)[:2]
+        return self._read_next(read, position)[:2]
 
     def _in_pieces(self, read: BatchRows, dead: Sequence[Stuck], levels: Sequence[Level]) -> tuple[Asks, Answers]:
         """Read rows some of which show that a sensor is dead, or that a level came: a piece ends with each of them, and
@@ -294,7 +294,7 @@ class Windows:
             self._dead += [(one, int(self._last[0, one.code])) for one in dead if start <= one.row < stop]
             for level in levels:
                 if start <= level.row < stop:
-                    self._bring_back(level.code, level.column)
+                    self._restore_level(level.code, level.column)
             for one, step in self._dead:
                 if not ((self._queue[0] == one.code) & (self._queue[1] <= step)).any():
                     self._forget(one, step)
@@ -318,7 +318,7 @@ class Windows:
             last.forget(code, column, stuck.value)
             last.take(known)
 
-    def _bring_back(self, code: int, column: int) -> None:
+    def _restore_level(self, code: int, column: int) -> None:
         """What counted as the last spike of a column was the first value of a new level."""
         ring, last = self._ring, self._apart.last(code, column)
         if last is None:
@@ -336,8 +336,8 @@ class Windows:
         elif not ((self._queue[0] == code) & (self._queue[1] == step)).any():
             self._take(Recent(*one, row[None, self._targets]))
 
-    def _go_on(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, Current]:
-        """Read rows behind those before; also returns the rows that became current."""
+    def _read_next(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, Current]:
+        """Read the next rows; also returns the rows that became current."""
         keep, step = self._steps(read)
         self.late += len(read.ds) - len(keep)
         code, ds, values, truths = read.rows(keep)
@@ -346,7 +346,7 @@ class Windows:
         if self._lost is not None:
             values = self._lost.in_rows(self._ring, code, step, values, self._last[0])
         timeline = Timeline(self._ring, code, step, ds, values, self._back, self._waits)
-        current = self._become(timeline, np.stack([code, step, ds, position[keep]]))
+        current = self._newly_current(timeline, np.stack([code, step, ds, position[keep]]))
         answers = self._answer(current, timeline)
         known = Recent(current.code, current.step, answers.y.numpy())
         answers = self._with_truths(current, answers)
@@ -359,8 +359,8 @@ class Windows:
         return asks, answers, current
 
     def _by_turns(self, read: BatchRows, position: Ints, behind: Bools) -> tuple[Asks, Answers]:
-        """Read rows some of which are `behind` (B,) others: in each turn the next piece of every series, which is one
-        late row or those up to the next late row."""
+        """Read rows some of which are older than others before them, `behind` (B,): in each turn the next piece of
+        every series, which is one late row or those up to the next late row."""
         order = np.argsort(read.code, kind="stable")
         code, late = read.code[order], behind[order]
         first = np.append(True, code[1:] != code[:-1])
@@ -370,9 +370,12 @@ class Windows:
         turn[order] = count - count[np.searchsorted(code, code)]
         asks, answers, by = [], [], []
         for now in range(int(turn.max()) + 1):
-            for piece, go_on in ((turn == now) & ~behind, self._go_on), ((turn == now) & behind, self._file):
+            for piece, read_piece in (
+                ((turn == now) & ~behind, self._read_next),
+                ((turn == now) & behind, self._insert_late),
+            ):
                 if piece.any():
-                    found = go_on(read.rows(piece), position[piece])
+                    found = read_piece(read.rows(piece), position[piece])
                     asks.append(found[0])
                     answers.append(found[1])
                     by.append(found[2].by)
@@ -384,7 +387,7 @@ class Windows:
         asked = place[torch.searchsorted(whole.position[place], asked)].argsort()
         return Asks.cat(asks).rows(asked), whole
 
-    def _file(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, Current]:
+    def _insert_late(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, Current]:
         """Put late rows, one a series, in their places; the answers, and the rows that became current."""
         by = np.argsort(read.code)
         step = self._place(read.code[by], read.ds[by])
@@ -442,7 +445,7 @@ class Windows:
     def _behind(self, read: BatchRows) -> Bools | None:
         """(B,) whether a row is older than one before it of its series; None where none is.
 
-        A row that has no step, as it is too near to the one before it, is none that others are behind: whether it is in
+        A row that has no step, as it is too near to the one before it, does not make others late: whether it is in
         their piece must not matter.
         """
         order = np.argsort(read.code, kind="stable")
@@ -507,7 +510,7 @@ class Windows:
             read.ds[order] = step
         return order[kept], step
 
-    def _become(self, timeline: Timeline, rows: Ints) -> Current:
+    def _newly_current(self, timeline: Timeline, rows: Ints) -> Current:
         """The rows that become current with `rows` (4, K), in the order of the row that makes them so."""
         if not self._waits:
             order = np.argsort(rows[3])

@@ -17,7 +17,8 @@ from obstore.store import from_url
 from streamgp.errors import CheckpointError, ServiceError, StateError, UsageError
 from streamgp_data import checkpoint, remote
 from streamgp_pipelines.learning.checkpointing import state_digest
-from tests.adapters.test_object_store import SECRET, address, bucket, say, start
+from tests.adapters.test_object_store import SECRET, address, bucket, say
+from tests.forked import start
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import frame_of, make_table
 from tests.pipelines.worlds import run as train_here

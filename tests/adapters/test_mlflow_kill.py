@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from mlflow import MlflowClient
 
 from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.adapters.mlflow.store import open_store
+from tests.forked import Forked, start
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,30 +22,30 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-ROWS = 4000
+ROWS = 3000
 TIMES = {"rows_per_second"}
 
 
-def start(room: Path, name: str) -> subprocess.Popen[bytes]:
+def started(room: Path, name: str) -> Forked:
     """The run as a process of its own, in a checkpoint directory of its own."""
-    words = ["train", "--online", "--table", room / "table", "--target", "y", "--horizon", 3, "--season", 24]
-    words += ["--lags", 4, "--warmup", 500, "--batch", 50, "--checkpoint-every", 500, "--model", "seasonal_naive"]
-    words += [
-        "--tracking-uri",
-        f"sqlite:///{room}/mlflow.db",
-        "--experiment",
-        name,
-        "--checkpoint",
-        room / name,
-        "--json",
+    words: list[object] = [
+        "train",
+        "--online",
+        "--table",
+        room / "table",
+        "--target",
+        "y",
+        "--horizon",
+        3,
+        "--season",
+        24,
     ]
-    code = "from streamgp_cli.app import main; main()"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    line = [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL)
+    words += ["--lags", 4, "--warmup", 500, "--batch", 50, "--checkpoint-every", 500, "--model", "seasonal_naive"]
+    words += ["--tracking-uri", f"sqlite:///{room}/mlflow.db", "--experiment", name]
+    return start(*words, "--checkpoint", room / name, "--json")
 
 
-def kill_at(process: subprocess.Popen[bytes], directory: Path, rows: int) -> None:
+def kill_at(process: Forked, directory: Path, rows: int) -> None:
     """SIGKILL as soon as there is a checkpoint of at least so many rows."""
     until = time.monotonic() + 400
     while process.poll() is None and time.monotonic() < until:
@@ -79,9 +77,9 @@ def test_killed_and_started_again_is_the_same_run_with_the_same_points(tmp_path:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     open_store(uri)
 
-    kill_at(start(tmp_path, "killed"), tmp_path / "killed", 1500)
+    kill_at(started(tmp_path, "killed"), tmp_path / "killed", 1500)
     for name in ("killed", "straight"):
-        assert start(tmp_path, name).wait() == 0
+        assert started(tmp_path, name).wait() == 0
 
     status, killed = points(uri, "killed")
     assert status == "FINISHED"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import signal
 import socket
 import subprocess
 import sys
@@ -31,6 +31,7 @@ from streamgp_pipelines.live.bodies import JsonRows
 from streamgp_pipelines.maintenance import vacuum
 from streamgp_pipelines.serving.service import serving
 from streamgp_pipelines.state import describe
+from tests.forked import start
 from tests.pipelines.ingesting import take
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import append, frame_of, scores_of
@@ -39,7 +40,6 @@ from tests.pipelines.worlds import run as train_here
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 SECRET = "a-secret-that-nobody-prints"
-CODE = "from streamgp_cli.app import main; main()"
 
 
 @pytest.fixture(scope="module")
@@ -113,16 +113,10 @@ def bucket(address: str, monkeypatch: pytest.MonkeyPatch) -> str:
         return f"s3://{name}"
 
 
-def start(*words: object) -> subprocess.Popen[str]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    line = [sys.executable, "-c", CODE, *map(str, words)]
-    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
 def say(*words: object, code: int = 0) -> str:
     """What the command printed; it must end with `code`, and never have said the secret."""
     process = start(*words)
-    said = process.communicate(timeout=300)[0]
+    said = "".join(process.communicate(timeout=300))
     assert process.returncode == code, said
     assert SECRET not in said
     return said
@@ -173,27 +167,22 @@ def test_a_store_that_goes_away_is_waited_for(
     train = ["train", "--online", "--table", table, "--tracking-uri", f"sqlite:///{tmp_path}/m.db", *line]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{gate.port}")
-    following, said = start(*train, f"{bucket}/run", "--follow"), list[str]()
+    following = start(*train, f"{bucket}/run", "--follow")
     monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-    assert following.stdout is not None
-    reader = threading.Thread(target=lambda: said.extend(following.stdout or ()))
-    reader.start()
     try:
         wait_for(lambda: rows_learned(bucket, tmp_path) == 300, 120)
         gate.down()
         append(Table.open(table), data[300:450])
-        wait_for(lambda: any("does not answer" in text for text in said), 120)
+        wait_for(lambda: "does not answer" in following.said(), 120)
         append(Table.open(table), data[450:])
         gate.up()
         wait_for(lambda: rows_learned(bucket, tmp_path) == 600, 120)
-        following.terminate()
+        following.send_signal(signal.SIGTERM)
         assert following.wait(60) == 143
     finally:
         following.kill()
         gate.down()
-        reader.join()
-        following.stdout.close()
-    assert any("is back" in text for text in said), said
+    assert "is back" in following.said(), following.said()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there"))
     say(*train, tmp_path / "once")
     assert state_digest(checkpoint.read(remote.mirror(f"{bucket}/run"))) == state_digest(
@@ -220,8 +209,7 @@ def test_several_writers_at_once_append_every_row_once(bucket: str, tmp_path: Pa
     table = f"{bucket}/shared"
     writers = [start("ingest", *parts[i::3], "--table", table) for i in range(3)]
     for writer in writers:
-        said = writer.communicate(timeout=300)[0]
-        assert writer.returncode == 0, said
+        assert writer.wait() == 0, writer.said()
     found = rows(table)
     assert found["_seq"].to_list() == list(range(900)) and found["t"].n_unique() == 900
 
@@ -239,8 +227,7 @@ def test_a_writer_that_is_killed_leaves_no_row_out_and_none_twice(bucket: str, t
             if Table.exists(table) and Table.open(table).rows > seen:  # it is in the middle of its commits
                 writer.kill()
                 break
-        writer.communicate()
-        ends.append(writer.returncode)
+        ends.append(writer.wait())
         seen = Table.open(table).rows
     say(*line)
     found = rows(table)

@@ -1,21 +1,25 @@
 """A copy of the benchmarks on small data: the project's folders with few rows, smaller sizes, one process that waits.
 
-Every script runs in a child of one process that has imported what takes long, so that a case costs its own work.
+Every script runs in a child of one process that has imported what takes long, and so does what it starts of Python and
+of `streamgp`: a case costs its own work.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import runpy
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -120,6 +124,66 @@ class Children:
         self.waiting.communicate(timeout=10)
 
 
+PYTHON, PROGRAM = sys.executable, str(Path(sys.executable).with_name("streamgp"))
+SUBREAPER = 36
+"""Of prctl: orphans among the descendants become children."""
+
+
+class Forking(subprocess.Popen[Any]):
+    """A fork of a process that has imported everything, where Python or `streamgp` is started in the usual way."""
+
+    asked: socket.socket
+    one = threading.Lock()
+
+    def _execute_child(
+        self, args: Any, executable: Any, preexec: Any, close: bool, kept: Any, cwd: Any, env: Any, info: Any,
+        flags: int, shell: bool, *more: Any,
+    ) -> None:  # fmt: skip
+        words = [] if isinstance(args, str | bytes) else [os.fsdecode(word) for word in args]
+        plain = words[:1] == [PROGRAM] or (words[:1] == [PYTHON] and (words[1] in ("-c", "-m") or words[1][0] != "-"))
+        if not plain or shell or preexec or kept:
+            given = (args, executable, preexec, close, kept, cwd, env, info, flags, shell, *more)
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        job = {"words": words, "folder": os.path.abspath(cwd or "."), "environment": dict(env or os.environ)}
+        handles = [number if handle < 0 else handle for number, handle in enumerate((more[0], more[3], more[5]))]
+        with self.one:
+            socket.send_fds(self.asked, [json.dumps(job, default=os.fsdecode).encode()], handles)
+            self.pid = int(self.asked.recv(64))
+        self._child_created = True
+        self._close_pipe_fds(*more[:6])  # type: ignore[attr-defined]
+
+
+def _fork(asked: socket.socket) -> None:
+    """Never returns: a process for each job. Its parent ends, so that it is a child of the process that asks."""
+    while True:
+        job, handles, _, _ = socket.recv_fds(asked, 1 << 20, 3)
+        if not job:
+            os._exit(0)
+        reads, writes = os.pipe()
+        if not (between := os.fork()):
+            if not (child := os.fork()):
+                _become(**json.loads(job), handles=handles)
+            os.write(writes, str(child).encode())
+            os._exit(0)
+        os.waitpid(between, 0)
+        asked.send(os.read(reads, 64))
+        for handle in (reads, writes, *handles):
+            os.close(handle)
+
+
+def _become(words: list[str], folder: str, environment: dict[str, str], handles: list[int]) -> None:
+    """Never returns."""
+    for number, handle in enumerate(handles):
+        os.dup2(handle, number)
+    sys.stdin = os.fdopen(0)
+    os.closerange(3, 256)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    _run(words)
+
+
 def _child(script: str, words: list[str], out: str) -> None:
     """Never returns: the script's end is the process's."""
     os.setsid()
@@ -128,15 +192,39 @@ def _child(script: str, words: list[str], out: str) -> None:
     os.dup2(file, 2)
     sys.stdin = open(os.devnull)  # noqa: SIM115
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-    sys.argv = [script, *words]
-    sys.path.insert(0, str(Path(script).parent))
+    Forking.asked, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if not os.fork():
+        Forking.asked.close()
+        _fork(theirs)
+    theirs.close()
+    ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+    subprocess.Popen = Forking  # type: ignore[misc]
+    _run([PYTHON, script, *words])
+
+
+def _run(words: list[str]) -> None:
+    """Never returns: what the command line starts."""
     status = 0
     try:
-        runpy.run_path(script, run_name="__main__")
+        if words[0] == PROGRAM:
+            from streamgp_cli import start
+
+            sys.argv = words
+            start.main()
+        elif words[1] == "-c":
+            sys.argv = ["-c", *words[3:]]
+            exec(words[2], {"__name__": "__main__"})
+        elif words[1] == "-m":
+            sys.argv = words[2:]
+            runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words[1:]
+            sys.path.insert(0, str(Path(words[1]).parent))
+            runpy.run_path(words[1], run_name="__main__")
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         if isinstance(ended.code, str):
-            print(ended.code)
+            print(ended.code, file=sys.stderr)
     except BaseException:
         import traceback
 

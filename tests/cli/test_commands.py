@@ -17,6 +17,7 @@ import pytest
 from mlflow import MlflowClient
 
 from streamgp import registry
+from tests.forked import start
 from tests.pipelines.worlds import frame_of, make_table
 
 from .conftest import LINE, ROWS, World, run, write_rows
@@ -143,6 +144,7 @@ def test_train_prints_its_summary_again_and_tracks_one_run(world: World, tmp_pat
     assert f"{counted['scored']:,}" in page.stdout and f"{counted['skipped']['warm_up']:,}" in page.stdout
     assert page.exit_code == 0 and first["run_id"] in page.stdout
     assert f"a micro-batch of {first['batch']} rows" in page.stdout and first["update_ms"]["p50"] > 0.0
+    assert "median forecast" in page.stdout and first["mae"] == first["mean_mae"]
     assert first["naive_mae"] is None or "lower" in page.stdout or "higher" in page.stdout
     assert page.stderr  # progress: plain lines, not on standard output
 
@@ -187,15 +189,9 @@ def test_forecast_takes_the_known_future(world: World, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_an_interrupted_run_ends_with_its_code_and_goes_on(
-    world: World, tmp_path: Path, environment: dict[str, str], number: int
-) -> None:
+def test_an_interrupted_run_ends_with_its_code_and_goes_on(world: World, tmp_path: Path, number: int) -> None:
     words = [str(word) for word in world.line(checkpoint=tmp_path / "c", experiment=f"stopped-{number}")]
-    code = "from streamgp_cli.app import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words, "--follow", "--json"],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = start(*words, "--follow", "--json")
     until = time.monotonic() + 400
     while not list((tmp_path / "c").glob("0*")) and process.poll() is None and time.monotonic() < until:
         time.sleep(0.05)

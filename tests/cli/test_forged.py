@@ -151,7 +151,7 @@ def test_what_a_fresh_part_has_not_may_be_anything() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fields of JSON", "tensors", "files"])
 def test_no_command_takes_a_forged_checkpoint_for_a_defect_of_its_own(home: Path, one: Path, kind: str) -> None:
-    """One in nineteen of all fields with all values, and of all tensors with all changes."""
+    """One in nineteen of all fields with all values, and of all tensors with all changes, by every other command."""
     cases: dict[str, Forge] = {}
     if kind == "fields of JSON":
         found = list(forged.places(forged.state(one)))
@@ -164,7 +164,8 @@ def test_no_command_takes_a_forged_checkpoint_for_a_defect_of_its_own(home: Path
     for at, (name, forge) in enumerate(cases.items()):
         if at % step:
             continue
-        for command, allowed, line in commands(home / "t", one.parent.with_name("d")):
+        every = list(commands(home / "t", one.parent.with_name("d")))
+        for command, allowed, line in every if step == 1 else every[at % 2 :: 2]:
             shutil.rmtree(one.parent.with_name("d"), ignore_errors=True)
             shutil.copytree(one.parent, one.parent.with_name("d"))
             forge(one.parent.with_name("d") / one.name)

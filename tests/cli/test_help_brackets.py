@@ -32,6 +32,7 @@ def test_nothing_in_brackets_is_lost(command: str, monkeypatch: pytest.MonkeyPat
     said = {mark for text in (page, *settings_of(command)) for mark in re.findall(BRACKETS, text)}
     assert {mark for mark in said if " ".join(mark.split()) not in whole} == set()
     assert "\\[" not in shown.output
+    assert re.findall(r"^│ \*? *--.*<(?:str|int|float|path)>", shown.output, re.MULTILINE) == []  # values have names
 
 
 def test_each_command_has_a_whole_line(monkeypatch: pytest.MonkeyPatch) -> None:

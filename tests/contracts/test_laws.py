@@ -25,9 +25,8 @@ REGRESSION = WindowSpec(targets=("y",), inputs=("u", "k"), lags=0)
 SPECS = [PLAIN, KNOWN, REGRESSION]
 NET: dict[str, Any] = {"encoder": {"hidden": 8}, "epochs": 2}
 GP = NET | {"rebuild": 128, "online": {"window": 128}, "solver": {"name": "kiss", "grid": 10}}
-TWINS = {"gp_gru", "gp_narx", "gp_rnn", "gru", "rnn"}
-"""They share all but the net with `gp_lstm`."""
-HEAVY = TWINS | {"ensemble", "exact", "finite_rkhs", "gp_lstm", "lstm", "narx", "qsgp", "rvm", "svgp", "wiski"}
+NETS = {"gp_gru", "gp_lstm", "gp_narx", "gp_rnn", "gru", "lstm", "narx", "rnn"}
+HEAVY = NETS | {"ensemble", "exact", "finite_rkhs", "qsgp", "rvm", "svgp", "wiski"}
 """`make test` has the laws of the other models: the naive ones, the regressions and `svdgp`."""
 SMALL = {
     **dict.fromkeys(("gru", "lstm", "narx", "rnn"), NET),
@@ -65,15 +64,15 @@ class Made:
             yield Chunk(part, {"row": at})
 
 
-def names(*served: WindowSpec) -> list[Any]:
-    """Every model with every kind of window, the twins with one. Slow: the heavy ones, and the plain window where
-    another is served."""
+def names(*served: WindowSpec, heavy: WindowSpec = KNOWN) -> list[Any]:
+    """Every model with every kind of window; the heavy ones, but for the default, with one: what is in a window is
+    asked of the others, and of `check_model`. Slow: the heavy ones, and the plain window where another is served."""
     both = ("linear", "svdgp")
     return [
         pytest.param(n, s, marks=[pytest.mark.slow] if n in HEAVY or (s is PLAIN and n not in both) else [])
         for n in registry.names("models")
         for s in served
-        if (s.lags or n in both) and not (n in TWINS and s is PLAIN)
+        if (s.lags or n in both) and (s is heavy or n not in HEAVY - {"ensemble"})
     ]
 
 
@@ -82,7 +81,9 @@ def stream(name: str, spec: WindowSpec, home: Path | None = None) -> Stream:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(("name", "spec"), names(PLAIN, KNOWN), ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    ("name", "spec"), names(PLAIN, KNOWN, heavy=PLAIN), ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_1_what_is_asked_is_not_changed_by_what_comes_later(name: str, spec: WindowSpec) -> None:
     """Truths that are moved from a row on leave every forecast issued before it, and at its micro-batch, alone."""
     change = 300

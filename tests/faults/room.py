@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import resource
@@ -15,13 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamgp_data.quarantine import FOLDER
 from streamgp_data.table import Table
-from tests.faults.forked import Forked, Server
+from tests.forked import Forked, server
 
 PATIENCE = 60.0
 """Seconds of one command."""
@@ -47,13 +45,6 @@ class Outcome(NamedTuple):
 
 
 Process = subprocess.Popen[str] | Forked
-
-
-@cache
-def _server() -> Server:
-    server = Server()
-    atexit.register(server.close)
-    return server
 
 
 @dataclass(frozen=True)
@@ -155,7 +146,7 @@ class Room:
                 command, cwd=self.path, text=True, errors="replace", env=environment, preexec_fn=limited, **pipes
             )
         else:
-            process = _server().start([str(word) for word in words], self.path, environment, limits or {}, self._logs)
+            process = server().start([str(word) for word in words], self.path, environment, limits or {}, self._logs)
         self._started.append(process)
         return process
 

@@ -7,7 +7,6 @@ import logging
 import socket
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.forked import Forked, start
 from tests.needs import needs
 
 PASSWORD = "correct-horse-9f2"
@@ -194,12 +194,11 @@ class Followers:
     """Processes of `streamgp ingest URL`."""
 
     def __init__(self) -> None:
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[Forked] = []
 
-    def __call__(self, url: str, table: Path, *options: str, **more: Any) -> subprocess.Popen[str]:
+    def __call__(self, url: str, table: Path, *options: str, **more: Any) -> Forked:
         """Start another one."""
-        command = [str(Path(sys.executable).parent / "streamgp"), "ingest", url, "--table", str(table), *options]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+        process = start("ingest", url, "--table", table, *options, **more)
         self._started.append(process)
         return process
 

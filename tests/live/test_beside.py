@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +24,7 @@ from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.live import follow as engine
 from streamgp_pipelines.serving.service import serving
 from streamgp_pipelines.training.train import train
+from tests.forked import start
 from tests.live.brokers import PASSWORD, running
 from tests.live.feeds import Memory, row, take
 from tests.needs import needs
@@ -164,18 +163,17 @@ def test_rows_that_went_to_the_quarantine_are_counted(feed: Memory, tmp_path: Pa
 @needs("redis-server")
 @pytest.mark.slow
 def test_kills_leave_each_message_once_in_table_and_model(tmp_path: Path) -> None:
-    table, model, count = tmp_path / "t", tmp_path / "c", 5000
-    program = str(Path(sys.executable).parent / "streamgp")
+    table, model, count = tmp_path / "t", tmp_path / "c", 2500
     with running("redis", tmp_path) as (broker, publish):
         words = ["train", *LINE, "--source", broker.url.format(f":{PASSWORD}"), "--table", str(table), "--follow"]
-        line = [program, *words, "--checkpoint", str(model), "--checkpoint-every", "300", "--linger", "0.02"]
-        publish([row(at) for at in range(1000)])
+        line = [*words, "--checkpoint", str(model), "--checkpoint-every", "150", "--linger", "0.02"]
+        publish([row(at) for at in range(500)])
         for part in range(1, 5):
-            process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
-            publish([row(at) for at in range(1000 * part, 1000 * part + 1000)])
+            process = start(*line)
+            publish([row(at) for at in range(500 * part, 500 * part + 500)])
             try:
                 if part < 4:  # somewhere in a commit, or in a checkpoint
-                    wait_for(lambda least=1000 * part: checkpoint.exists(model) and seen(model) > least, 60)
+                    wait_for(lambda least=500 * part: checkpoint.exists(model) and seen(model) > least, 60)
                     time.sleep(0.03 * part)
                     process.send_signal(signal.SIGKILL)
                 else:
@@ -189,8 +187,7 @@ def test_kills_leave_each_message_once_in_table_and_model(tmp_path: Path) -> Non
         assert process.returncode == 143 and PASSWORD not in said, said
     found = [value for chunk in Table.open(table).read(columns=["y"]) for value in chunk.rows.column("y").to_pylist()]
     assert found == [float(at) for at in range(count)]
-    once = [program, "train", *LINE, "--table", str(table), "--checkpoint", str(tmp_path / "once")]
-    subprocess.run(once, check=True, capture_output=True)
+    assert start("train", *LINE, "--table", table, "--checkpoint", tmp_path / "once").wait() == 0
     assert state_digest(checkpoint.read(tmp_path / "once")) == state_digest(checkpoint.read(model))
 
 
@@ -198,17 +195,16 @@ def test_kills_leave_each_message_once_in_table_and_model(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_real_broker_that_begins_with_nothing(tmp_path: Path) -> None:
     table, model = tmp_path / "t", tmp_path / "c"
-    program, said = str(Path(sys.executable).parent / "streamgp"), ""
-    line = [program, "train", *LINE[:-2], "--table", str(table), "--horizon", "2", "--linger", "0.02"]
+    said, line = "", ["train", *LINE[:-2], "--table", str(table), "--horizon", "2", "--linger", "0.02"]
     with running("redis", tmp_path) as (broker, publish):
         for kill in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
             words = ["--source", broker.url.format(f":{PASSWORD}"), "--follow", "--checkpoint", str(model)]
-            process = subprocess.Popen([*line, *words], stderr=subprocess.PIPE, text=True)
+            process = start(*line, *words)
             try:
                 if not Table.exists(table):
                     publish(hourly(0, 5))
                     wait_for(lambda: Table.exists(table) and Table.open(table).rows == 5, 60)
-                    time.sleep(3.0)  # it waits for more
+                    time.sleep(1.0)  # it waits for more
                     assert not checkpoint.exists(model)
                 elif not checkpoint.exists(model):
                     publish(hourly(5, 300))
@@ -223,6 +219,5 @@ def test_a_real_broker_that_begins_with_nothing(tmp_path: Path) -> None:
             finally:
                 said += process.communicate(timeout=60)[1]
     assert said.count("rows are learned once a series has 12") == 2, said
-    once = [*line, "--season", "24", "--checkpoint", str(tmp_path / "once")]
-    subprocess.run(once, check=True, capture_output=True)
+    assert start(*line, "--season", "24", "--checkpoint", tmp_path / "once").wait() == 0
     assert state_digest(checkpoint.read(tmp_path / "once")) == state_digest(checkpoint.read(model))

@@ -101,7 +101,7 @@ def test_a_wrong_password_ends_with_5_and_is_not_printed(name: str, tmp_path: Pa
             (broker.url.format(""), {"PASSWORD": "s3cret-wrong"}),
         ):
             environment = os.environ | {f"STREAMGP_SOURCE_{key}": value for key, value in given.items()}
-            process = follower(url, tmp_path / "t", "--follow", "--json", env=environment)
+            process = follower(url, tmp_path / "t", "--follow", "--json", environment=environment)
             out, said = process.communicate(timeout=TIMEOUT)
             assert process.returncode == 5, said
             assert "s3cret" not in out + said and "refuses" in said

@@ -125,7 +125,7 @@ def test_more_rows_than_it_may_keep_are_refused_with_a_remedy() -> None:
 
 
 def test_bands_of_a_table_with_many_columns_are_no_narrower_than_its_errors() -> None:
-    """100 hyper-parameters fit 100 rows better than they know the function; a quarter that was left out says so."""
+    """100 hyper-parameters fit 100 rows better than they know the function; rows that were left out say so."""
     generator = torch.Generator().manual_seed(1)
     shape = Shape(("y",), 1, 0, ("y", *(f"x{at}" for at in range(50))), tuple(f"x{at}" for at in range(50)))
     values = torch.randn(600, 50, generator=generator, dtype=FLOAT)
@@ -133,8 +133,8 @@ def test_bands_of_a_table_with_many_columns_are_no_narrower_than_its_errors() ->
         600, 1, generator=generator, dtype=FLOAT
     )
     x, off = Inputs(values.new_zeros(600, 0, 51), values[:, None]), []
-    for rescale in (False, True):
-        model = exact.build(exact.Config(rescale=rescale), shape)
+    for widen in (False, True):
+        model = exact.build(exact.Config(widen=widen), shape)
         list(model.fit(x.rows(slice(0, 100)), y[:100], 1))
         issued = model.predict(x.rows(slice(100, None)))
         off.append(float(((y[100:] - issued.mean).square() / issued.variance).mean()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,34 @@ def test_frequencies_are_learned_from_enough_rows_on() -> None:
         assert torch.equal(inside(model).learner.features.normals.detach(), start) != moved
     restored = reborn(model, build(**made))
     assert torch.equal(restored.predict(x).parameters(), model.predict(x).parameters())
+
+
+@pytest.mark.parametrize("when", ["fit", "stream"])
+def test_a_method_that_is_named_trains_frequencies_of_few_rows_too(when: str) -> None:
+    """And each its own: what `training.method` says is what is done, in a fit and at a rebuild of a stream."""
+    x, y = surface(120)
+    made: dict[str, Any] = {"fourier": {"size": 20}, "rebuild": 100, "evidence_rows": 50, "epochs": 2}
+    found = {}
+    for method in ("auto", "scgd", "minimax", "bsgd", "ldb", "none"):
+        model = build(**made, training={"method": method})
+        if when == "fit":
+            list(model.fit(x, y, 2))
+        else:
+            model.update(x, y)
+        found[method] = inside(model).learner.features.normals.detach().clone()
+    apart = [float((a - b).abs().max()) for a, b in combinations(found.values(), 2)]
+    assert min(apart) > 0
+    untrained = inside(build(**made)).learner.features.normals.detach()
+    assert torch.equal(found["auto"], untrained) and finite_rkhs.Config().settled == 3500
+
+
+def test_options_that_would_do_nothing_are_refused() -> None:
+    with pytest.raises(UsageError, match="nothing to train") as told:
+        build(fourier={"frequencies": "drawn"}, training={"method": "ldb"})
+    assert "frequencies=learned" in told.value.hint
+    with pytest.raises(UsageError, match="evidence=scgd") as told:
+        build(encoder="mlp", evidence="scgd")
+    assert "training.method=scgd" in told.value.hint
 
 
 def test_what_fails_is_undone_and_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,11 +198,6 @@ class Killed(adapter.RayWorkers):
 def test_any_number_of_workers_that_are_killed_have_the_same_numbers(ray: Any, tmp_path: Path) -> None:
     data = panel()
     expected, issued = dealt(make_table(tmp_path / "t", data), tmp_path / "one", in_process)
-    alone, forecasts = dealt(Table.open(tmp_path / "t"), tmp_path / "single", adapter.ray_workers, workers=1)
-    assert scores_of(alone) == scores_of(expected)
-    assert_frame_equal(forecasts, issued)
-    assert digest(tmp_path / "single") == digest(tmp_path / "one")
-
     table, made = make_table(tmp_path / "u", data[:1100]), list[Killed]()
 
     def killed(config: TrainConfig, recipe: Recipe, since: Since) -> Killed:
@@ -212,10 +207,10 @@ def test_any_number_of_workers_that_are_killed_have_the_same_numbers(ray: Any, t
     found, _ = dealt(table, tmp_path / "many", killed, workers=3)
     assert made[0].lost == 3 and any("lost 3 times" in warning for warning in found["warnings"]), made[0].calls
     append(table, data[1100:])
-    found, forecasts = dealt(table, tmp_path / "many", adapter.ray_workers, workers=2)
+    found, forecasts = dealt(table, tmp_path / "many", adapter.ray_workers, workers=1)
     assert scores_of(found) == scores_of(expected)
     assert_frame_equal(forecasts, issued)
-    assert_frame_equal(load(tmp_path / "many").forecast().frame, load(tmp_path / "one").forecast().frame)
+    assert digest(tmp_path / "many") == digest(tmp_path / "one")
 
 
 class Dies(Shard):

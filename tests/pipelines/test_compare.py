@@ -45,7 +45,7 @@ def test_scores_are_those_of_the_runs_alone(tmp_path: Path, series: tuple[str, .
     for model in ("linear", "seasonal_naive"):
         own = run(tmp_path / "table", tmp_path / model, model=model, **(OPTIONS | {"quantiles": (0.5,)}))
         row = found.scores.filter(by="all", model=model).row(0, named=True)
-        for name in ("rmse", "mae", "mase", "pinball", "nlpd"):
+        for name in ("rmse", "mae", "median_mae", "mase", "pinball", "nlpd"):
             assert_allclose(row[name], own[name], rtol=1e-9, err_msg=name)
         assert_allclose(row["calibrated_crps"], own["calibrated_crps"], rtol=1e-9)
         for level in ("80", "95"):

@@ -146,6 +146,16 @@ def test_a_window_is_what_a_fit_up_to_its_cutoff_predicts(known: Any, model: str
     assert ends[-1] == data["t"].max() - 3 * (ends[1] - ends[0]) / 3
 
 
+def test_a_future_that_lacks_a_series_is_refused_by_predict_and_forecast_leaves_it_out() -> None:
+    data = frame_of(300, ("a", "b", "c"))
+    end = data["t"].max() - pl.duration(hours=3)
+    fitted = forecaster(known="k").fit(data.filter(pl.col("t") <= end))
+    future = data.filter(pl.col("t") > end, pl.col("unique_id") == "b").drop("y")
+    with pytest.raises(DataError, match=r"^future has no row of series 'a' \(nor 1 others\)"):
+        fitted.predict(future=future)
+    assert fitted.forecast(future=future)["unique_id"].unique().to_list() == ["b"]
+
+
 def test_windows_end_with_the_newest_row_and_overlap_where_the_step_is_short() -> None:
     data = frame_of(300)
     newest = data["t"].max()

@@ -222,6 +222,9 @@ def test_every_flag_has_its_argument() -> None:
         for name in settings.model_fields:
             for interface in ("Forecaster", "compare", "fit_stream"):
                 assert "--" not in in_python(f"give --{name.replace('_', '-')}, or leave it out", interface)
+    holes = "streamgp ingest with --every 30m makes them gaps, also of this table"
+    assert in_python(holes) == 'every="30m" makes them gaps'
+    assert in_python(holes, "fit_stream") == 'streamgp ingest with every="30m" makes them gaps, also of this table'
     assert in_python("column 'a--b', and nothing --of-ours") == "column 'a--b', and nothing --of-ours"
 
 

@@ -101,6 +101,11 @@ OPEN: dict[str, tuple[pl.Expr, tuple[int, ...]]] = {
     "office hours": ((pl.col("t").dt.weekday() <= 5) & pl.col("t").dt.hour().is_between(8, 16), (9, 45)),
     "days of work": ((pl.col("t").dt.weekday() <= 5) & (pl.col("t").dt.hour() == 0), (5,)),
     "four times a day": (pl.col("t").dt.hour().is_in([7, 9, 12, 20]), (4, 28)),
+    "a row lost each eleventh day": (  # most rows of a week ago are not 63 back, nor 168
+        pl.col("t").dt.hour().is_between(8, 16)
+        & ~((pl.col("t").dt.hour() == 12) & (pl.col("t").dt.ordinal_day() % 11 == 5)),
+        (9,),
+    ),
     "a hole a month": (pl.int_range(pl.len()) % 720 > 5, (24, 168)),
     "holes everywhere": (pl.int_range(pl.len()) * 37 % 29 > 1, (24, 168)),
 }
@@ -114,6 +119,8 @@ def test_rows_of_a_day_are_counted_where_it_has_nights(named: str, tmp_path: Pat
     table = make_table(tmp_path / "t", data, every_ns=None)
     config = config_of(table, tmp_path / "c", season="clock", warmup=None, lags=None)
     assert with_shown(config, table).season == found
+    if named == "a row lost each eleventh day":
+        return  # a week that is named is by the interval where rows do not agree
     in_time = config_of(table, tmp_path / "c", season="1d,1w", warmup=None, lags=None)
     assert with_shown(in_time, table).season == found
     if named == "office hours":  # a declared interval makes gaps of the nights

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ from streamgp.errors import StreamgpError, UsageError
 from streamgp_data.table import Table
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.forecasting.follow import follow
+from tests.forked import start
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import append
 from tests.serving.conftest import ROWS, new_rows
@@ -64,10 +62,7 @@ def test_it_needs_somewhere_to_write(home: Path) -> None:
 @pytest.mark.slow
 def test_it_ends_when_it_is_asked_to(home: Path) -> None:
     words = ["forecast", "--checkpoint", home / "plain", "--table", home / "table", "--output", home / "out.json"]
-    code = "from streamgp_cli.start import main; main()"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    line = [sys.executable, "-c", code, *map(str, words), "--follow"]
-    process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True)
+    process = start(*words, "--follow")
     try:
         wait_for(lambda: (home / "out.json").exists() or process.poll() is not None, 120)
         append(Table.open(home / "table"), new_rows(1))

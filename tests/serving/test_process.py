@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +20,7 @@ import pytest
 from streamgp_data import checkpoint
 from streamgp_data.table import Table
 from streamgp_pipelines.learning.checkpointing import state_digest
+from tests.forked import Forked, start
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import run
 from tests.serving.conftest import LINE, ROWS, as_objects, new_rows
@@ -30,7 +28,7 @@ from tests.serving.conftest import LINE, ROWS, as_objects, new_rows
 pytestmark = pytest.mark.slow
 
 
-RUNNING: list[subprocess.Popen[str]] = []
+RUNNING: list[Forked] = []
 
 
 @pytest.fixture(autouse=True)
@@ -42,21 +40,14 @@ def nothing_is_left() -> Iterator[None]:
     RUNNING.clear()
 
 
-def start(home: Path, *words: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
-    """The command as a user starts it, when it answers."""
+def begun(home: Path, *words: str) -> tuple[Forked, dict[str, Any]]:
+    """The command, when it answers or has ended."""
     line = ["serve", "--checkpoint", home / "plain", "--table", home / "table", "--port", "0", "--json", *words]
-    code = "from streamgp_cli.start import main; main()"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    environment.pop("STREAMGP_TOKEN", None)
-    environment["OMP_NUM_THREADS"] = "1"
-    whole = [sys.executable, "-c", code, *map(str, line)]
-    process = subprocess.Popen(
-        whole, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=home
-    )
+    process = start(*line, folder=home)
     RUNNING.append(process)
-    assert process.stdout is not None
-    told = process.stdout.readline()
-    return process, json.loads(told) if told else {}
+    wait_for(lambda: "\n" in process.told() or process.poll() is not None)
+    told = process.told()
+    return process, json.loads(told.partition("\n")[0]) if told else {}
 
 
 def ask(url: str, body: Any = None, token: str = "") -> Any:
@@ -66,7 +57,7 @@ def ask(url: str, body: Any = None, token: str = "") -> Any:
         return json.load(answer)
 
 
-def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str]:
+def end(process: Forked, number: int = signal.SIGTERM) -> tuple[int, str]:
     process.send_signal(number)
     _, said = process.communicate(timeout=120)
     return process.returncode, said
@@ -75,7 +66,7 @@ def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[i
 def test_rows_posted_while_it_is_killed_are_learned_once(home: Path) -> None:
     """As long as a request has no answer it is sent again; then table, answers and learned rows are the same rows."""
     shutil.copytree(home / "plain", home / "straight")
-    rows, place = as_objects(new_rows(1500)), {"url": ""}
+    rows, place = as_objects(new_rows(750)), {"url": ""}
     requests = [rows[at : at + 5] for at in range(0, len(rows), 5)]
     answered: list[int] = []
 
@@ -90,17 +81,17 @@ def test_rows_posted_while_it_is_killed_are_learned_once(home: Path) -> None:
                 answered.append(found["accepted"] + found["duplicates"])
                 break
 
-    process, told = start(home, "--checkpoint-every", "100")
+    process, told = begun(home, "--checkpoint-every", "100")
     place["url"] = told["url"]
     threads = [threading.Thread(target=client, args=(requests[at::3],)) for at in range(3)]  # out of order, a little
     for thread in threads:
         thread.start()
     draw = random.Random(0)
     for kill in range(2):
-        wait_for(lambda kill=kill: len(answered) > 75 * (kill + 1) + draw.randrange(20))
+        wait_for(lambda kill=kill: len(answered) > 40 * (kill + 1) + draw.randrange(20))
         process.kill()
         process.communicate()
-        process, told = start(home, "--checkpoint-every", "100")
+        process, told = begun(home, "--checkpoint-every", "100")
         place["url"] = told["url"]
     for thread in threads:
         thread.join(300)
@@ -114,7 +105,7 @@ def test_rows_posted_while_it_is_killed_are_learned_once(home: Path) -> None:
 
 
 def test_it_ends_in_order_and_keeps_its_token(home: Path) -> None:
-    process, told = start(home, "--host", "0.0.0.0")
+    process, told = begun(home, "--host", "0.0.0.0")
     url = told["url"].replace("0.0.0.0", "127.0.0.1")
     token = Path(told["token_file"]).read_text().strip()
     with pytest.raises(HTTPError):
@@ -122,7 +113,7 @@ def test_it_ends_in_order_and_keeps_its_token(home: Path) -> None:
     assert ask(f"{url}/rows", as_objects(new_rows(30)), token)["accepted"] == 30
     code, said = end(process)  # at once: the rows are learned at the next start, or in the last checkpoint
     assert code == 143 and "Traceback" not in said and token not in said + json.dumps(told)
-    process, told = start(home, "--host", "0.0.0.0")
+    process, told = begun(home, "--host", "0.0.0.0")
     url = told["url"].replace("0.0.0.0", "127.0.0.1")
     wait_for(lambda: ask(f"{url}/models", token=token)[0]["learned_rows"] == ROWS + 30, 60)
     assert end(process, signal.SIGINT)[0] == 130
@@ -130,10 +121,10 @@ def test_it_ends_in_order_and_keeps_its_token(home: Path) -> None:
 
 
 def test_what_cannot_be_served_ends_with_its_code(home: Path) -> None:
-    process, told = start(home)
+    process, told = begun(home)
     port = told["url"].rpartition(":")[2]
     for words, code in ((["--port", port], 5), (["--checkpoint", str(home / "none")], 4), (["--rate", "x"], 2)):
-        other, _ = start(home, *words)
+        other, _ = begun(home, *words)
         _, said = other.communicate(timeout=60)
         assert other.returncode == code and json.loads(said.splitlines()[-1])["hint"], said
     assert end(process)[0] == 143

@@ -33,8 +33,8 @@ class Cells:
         keys: unique_id, ds, cutoff, target where there are several, step (ahead) and, of a clock, hours (a block of
             the day, such as "08-12 h"); one row a cell, in the order of time.
         losses: name of the model -> a column for each loss (`metrics.losses`), one row a cell: mse and mae, for
-            forecasts with bands calibrated_crps and pinball, and for each level coverage_95 (0 or 1) and width_95; for
-            outcomes of 0 and 1 log_loss.
+            forecasts with bands median_mae, calibrated_crps and pinball, and for each level coverage_95 (0 or 1) and
+            width_95; for outcomes of 0 and 1 log_loss.
         made: name -> how many forecasts it has scored, those too that another model has not.
         apart: origins from one of them to the next, where some model forecasts at some only; else 1.
     """
@@ -101,7 +101,7 @@ def _losses(part: pl.DataFrame, model: str, levels: tuple[float, ...], binary: b
         if metric.kind is Kind.BAND:
             found |= {f"{metric.name}_{percent(level)}": row for level, row in zip(levels, value, strict=True)}
         else:
-            found[metric.loss] = value
+            found[metric.loss or metric.name] = value
     if binary:
         likely = y - error  # the probability of 1
         found["log_loss"] = -torch.where(y > 0.5, likely, 1 - likely).clamp(min=LEAST).log().numpy()

@@ -53,10 +53,11 @@ class Comparison:
     """What `compare` found.
 
     Attributes:
-        scores: by (all, step, series, target, hours) and the part, model, cells, rmse, mae, calibrated_crps, pinball,
-            coverage_95 and width_95 of each level, log_loss of outcomes of 0 and 1; of the part `all` also mase (None
-            of several series or targets where the model has scored other forecasts too), nlpd (None where it has, or
-            has no density), skill (1 − MAE / that of
+        scores: by (all, step, series, target, hours) and the part, model, cells, rmse, mae, median_mae (MAE of the
+            median; with `--point median`, of the part `all`, mean_mae in its place, None where the model has scored
+            other forecasts too), calibrated_crps, pinball, coverage_95 and width_95 of each level, log_loss of
+            outcomes of 0 and 1; of the part `all` also mase (None of several series or targets where the model has
+            scored other forecasts too), nlpd (None where it has, or has no density), skill (1 − MAE / that of
             `against`), cpu_seconds (0 or so where there was nothing to learn any more), rows_per_second and state_mb,
             the size of the checkpoint. Best CRPS first.
         differences: model, other, loss (mae, mse, calibrated_crps, pinball, log_loss), ratio of the mean losses, low
@@ -316,7 +317,7 @@ def _compared(config: CompareConfig, plan: _Plan, summaries: dict[str, dict[str,
     tables += [scores(cells, column).with_columns(by=pl.lit(name)) for name, column in parts.items()]
     home = config.directory
     return Comparison(
-        scores=pl.concat(tables, how="diagonal_relaxed").select("by", pl.exclude("by")),
+        scores=pl.concat(tables, how="diagonal_relaxed").select("by", pl.exclude("by", f"{config.point}_mae")),
         differences=_differences(cells, order, max(plan.block // cells.apart, 1), -(-config.horizon // cells.apart)),
         cells=len(cells.keys),
         left_out=max(cells.made.values()) - len(cells.keys),
@@ -341,6 +342,7 @@ def _extra(
         "model": name,
         "mase": found["mase"] if same else mae / scale if scale else None,
         "nlpd": found["nlpd"] if same and "log_loss" not in found and not peer else None,
+        "mean_mae": found.get("mean_mae") if same else None,
         "skill": 1 - mae / base if base > 0 else None,
         "cpu_seconds": found["cpu_seconds"],
         "rows_per_second": found["rows_per_second"],

@@ -162,7 +162,7 @@ class FromBroker(MessageSettings):
 class IngestConfig(MessageSettings):
     """`streamgp ingest`."""
 
-    source: Annotated[tuple[str, ...], Flag(argument=True)] = Field(
+    source: Annotated[tuple[str, ...], Flag(argument=True, metavar="FILE|URL")] = Field(
         description="Files, directories, globs, - for standard input, or the URL of a broker"
     )
     table: Annotated[TableUri, Flag(HelpPanel.TABLE, first=True)] = Field(
@@ -202,20 +202,20 @@ class IngestConfig(MessageSettings):
     )
     tolerance: Annotated[str | None, Flag(HelpPanel.TABLE, "INTERVAL")] = Field(
         None,
-        description="For a clock that jitters or drifts: a row this far from the next tick of its clock is on the "
-        "grid, and within half an interval in any case; default: intervals are counted from the first row",
+        description="For a clock that jitters or drifts: a row this far from the nearest tick is on the grid, at most "
+        "half an interval; default: intervals are counted from the first row",
     )
     lateness: Annotated[str | None, Flag(HelpPanel.TABLE, "INTERVAL")] = Field(
         None,
-        description="How long after newer rows a row may still come: rows are learned in the order of their times once "
-        "one is there that is so much newer; a series that is further behind goes by its own rows; given with the "
-        "first rows; default: in the order in which they come",
+        description="How late rows may come: a row is learned, in the order of times, once there is one that is newer "
+        "by more than this; a series that is further behind is ordered by its own rows; given with the first rows; "
+        "default: rows are learned in the order in which they come",
     )
     duplicates: Annotated[Literal["first", "last", "mean", "quarantine"] | None, Flag(HelpPanel.TABLE)] = Field(
         None,
-        description="Of rows of one series and time with other values: the first is read and the others go to the "
-        "quarantine; or all are kept, and read is the last, the mean, or (quarantine) none, that is a row without "
-        "values; given with the first rows; default: first",
+        description="What is read of rows with one series and time but other values: first (the others go to the "
+        "quarantine), or, with all kept, last, mean, or quarantine (a row without values); given with the first rows; "
+        "default: first",
     )
     max_ahead: Annotated[Ahead | None, Flag(HelpPanel.TABLE)] = Field(
         None,
@@ -287,9 +287,9 @@ class IngestConfig(MessageSettings):
     follow: Annotated[Follow, Flag(HelpPanel.PROCESSING, first=True)] = False
     keep_going: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False,
-        description="End with 0 also where more than half of the rows went to the quarantine; default: with 3. The "
-        "rows are in the table and in the quarantine either way. Take the new rows of a file that other options have "
-        "read before; default: end with 4",
+        description="End with 0 instead of 3 if more than half of the rows went to the quarantine (the rows are stored "
+        "either way), and take the new rows of a file that was read with other options before, instead of ending "
+        "with 4",
     )
     durable: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False, description="Have every commit on the disk before it counts: a power cut loses nothing that was reported"

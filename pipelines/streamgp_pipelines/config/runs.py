@@ -64,9 +64,9 @@ class DataConfig(Settings):
     calendar: Annotated[bool | None, Flag(HelpPanel.DATA)] = Field(
         None,
         description="Add hour, weekday and day of the year as inputs; default: where rows are a day or more apart, "
-        "or nights or weekends have none, never with --fleet, --simulate or --lags 0",
+        "or nights or weekends have no rows; never with --fleet, --simulate or --lags 0",
     )
-    lags: Annotated[Steps | None, Flag(HelpPanel.DATA)] = Field(
+    lags: Annotated[Steps | None, Flag(HelpPanel.DATA, "ROWS")] = Field(
         None,
         ge=0,
         le=LARGEST,
@@ -77,9 +77,9 @@ class DataConfig(Settings):
     season: Annotated[Seasons, Flag(HelpPanel.DATA, first=True)] = Field(
         "clock",
         description="Rows in each season: 48,336 for the day and the week of half hours, or 1d,7d where rows have one "
-        "interval; clock: these two of a table with a clock that holds three of them, the day if it is followed, and "
-        "the year of rows a month apart; auto: these, else what describe shows; not given, --fleet and --simulate "
-        "have none",
+        "interval; clock: the day and the week by the table's clock, if it holds three of each (the day if it is "
+        "followed), and the year of monthly rows; auto: these, else what describe shows; not given, --fleet and "
+        "--simulate have none",
     )
     gaps: Annotated[Literal["reset", "fill"], Flag(HelpPanel.DATA)] = Field(
         "fill",
@@ -88,18 +88,18 @@ class DataConfig(Settings):
     )
     sentinel: Annotated[Sentinels, Flag(HelpPanel.DATA)] = Field(
         (),
-        description="Values that stand for a missing one in targets and inputs, -999,9999 or repeated; others, "
-        "dead sensors and spikes, are found by what they do: none switches that off",
+        description="Values that stand for a missing one in targets and inputs, -999,9999 or repeated; other such "
+        "values, dead sensors and spikes are detected: none switches that off",
     )
     late: Annotated[Late, Flag(HelpPanel.DATA)] = "skip"
     test_column: Annotated[str | None, Flag(HelpPanel.TEST, "COL")] = Field(
         None, description="Test rows are those where this column is not 0: they are not learned"
     )
-    test_tail: Annotated[float | None, Flag(HelpPanel.TEST)] = Field(
+    test_tail: Annotated[float | None, Flag(HelpPanel.TEST, "SHARE")] = Field(
         None, gt=0, lt=1, description="Test rows are this fraction of the rows, at the end, such as 0.2"
     )
     test_blocks: Annotated[int | None, Flag(HelpPanel.TEST, "COUNT")] = Field(
-        None, ge=1, le=LARGEST, description="Take --test-tail from so many equal parts of the table; default: 1"
+        None, ge=1, le=LARGEST, description="Take --test-tail from each of this many equal parts; default: 1"
     )
     experiment: Annotated[str, Flag(HelpPanel.RUN, "NAME")] = Field("streamgp", description="MLflow experiment")
     tracking_uri: Annotated[TrackingUri, Flag(HelpPanel.RUN)] = None
@@ -109,7 +109,7 @@ class DataConfig(Settings):
     address: Address = None
 
     def check_there(self) -> None:
-        """The table, unless it is made of what a broker has, and the file to begin with."""
+        """Check the table, unless the messages of a broker make it, and the file of --init."""
         if getattr(self, "source", None) is None:
             check_table(self.table)
         if (init := getattr(self, "init", None)) is not None:
@@ -150,18 +150,18 @@ class RunConfig(DataConfig):
     quantiles: Annotated[Quantiles, Flag(HelpPanel.DISTRIBUTION)] = ()
     point: Annotated[Literal["mean", "median"], Flag(HelpPanel.DISTRIBUTION)] = Field(
         "mean",
-        description="Point forecast: mean of the model, which may lie outside of a band where values stand still, or "
-        "median of the calibrated distribution, which does not",
+        description="Point forecast: mean of the model, best for the squared error, which may lie outside a band where "
+        "values repeat; or median of the calibrated distribution, best for the absolute error, which does not",
     )
     lower: Annotated[
         Annotated[float, Field(allow_inf_nan=False)] | Literal["none"] | None,
         Flag(HelpPanel.DISTRIBUTION, "VALUE|none"),
     ] = Field(
         None,
-        description="Lower bound of the targets: no forecast is below it; default: 0 where targets never are below and "
+        description="Lower bound of the targets: no forecast is below it; default: 0 if targets are never below 0 and "
         "often exactly 0; none: no bound",
     )
-    upper: Annotated[float | None, Flag(HelpPanel.DISTRIBUTION)] = Field(
+    upper: Annotated[float | None, Flag(HelpPanel.DISTRIBUTION, "VALUE")] = Field(
         None, allow_inf_nan=False, description="Upper bound of the targets; default: none"
     )
     transform: Annotated[Names, Flag(HelpPanel.DISTRIBUTION, "KIND")] = Field(
@@ -183,7 +183,7 @@ class RunConfig(DataConfig):
         ge=1,
         le=LARGEST,
         description="Rows of a micro-batch; default: 256, or the shortest season where that is shorter, "
-        "and one in 16 of the rows so far while these are few",
+        "and at first a sixteenth of the rows so far",
     )
     score_from: Annotated[str | None, Flag(HelpPanel.ONLINE, "ROWS|TIME")] = Field(
         None, description="First row or time that is scored; default: the end of the warm-up"
@@ -242,8 +242,8 @@ class TrainConfig(FromBroker, RunConfig):
 
     model: Annotated[Part, Flag(HelpPanel.MODEL, first=True)] = Field(
         AUTO,
-        description="Model to train, see streamgp models; auto: ensemble online, svdgp in batch, for regression and "
-        "where options of it are set",
+        description="Model to train, see streamgp models; auto: ensemble online, and svdgp in batch, for regression "
+        "or where options of svdgp are set",
     )
     set: Annotated[Assignments, Flag(HelpPanel.MODEL)] = Field(
         {}, description="Option of the model, repeatable; see streamgp models NAME"
@@ -258,17 +258,18 @@ class TrainConfig(FromBroker, RunConfig):
         None,
         ge=1,
         le=LARGEST,
-        description="Train for forecast --paths of up to this many steps; --online also simulates the past now and "
-        "then, and calibrates by what then came. All inputs count as --known, as a simulation has them; default: no",
+        description="Train for forecast --paths of up to this many steps; with --online also simulate past rows from "
+        "time to time, and calibrate by what came. All inputs count as --known, as a simulation needs them; "
+        "default: no",
     )
     fleet: Annotated[bool, Flag(HelpPanel.ONLINE)] = Field(
         False,
-        description="A model for each series, learned as if it were alone (svdgp: but for --set shared=true); numbers "
-        "of rows are those of one series",
+        description="A model for each series, learned as if it were alone (except svdgp with --set shared=true); "
+        "options in rows count those of one series",
     )
     follow: Annotated[Follow, Flag(HelpPanel.ONLINE)] = False
     metrics: Annotated[MetricsAt, Flag(HelpPanel.RUN, "HOST:PORT")] = None
-    epochs: Annotated[int | None, Flag(HelpPanel.BATCH)] = Field(
+    epochs: Annotated[int | None, Flag(HelpPanel.BATCH, "COUNT")] = Field(
         None, ge=1, le=LARGEST, description="Passes over the table; default: chosen by the model"
     )
     sample: Sample = None
@@ -280,7 +281,7 @@ class TrainConfig(FromBroker, RunConfig):
     )
     durable: Annotated[bool, Flag(HelpPanel.OUTPUT)] = Field(
         False,
-        description="Have rows, scored forecasts and alarms on the disk before their checkpoint, which always is",
+        description="Sync rows, scored forecasts and alarms to the disk before their checkpoint, as that always is",
     )
     predictions: Annotated[Path | None, Flag(HelpPanel.OUTPUT, "FILE.parquet", first=True)] = Field(
         None, description="Write every scored forecast with its truth"
@@ -359,7 +360,7 @@ class TuneConfig(DataConfig):
     method: Annotated[Literal["ml", "cv-admm", "cv-implicit", "auto"], Flag(HelpPanel.METHOD, first=True)] = Field(
         "ml",
         description="ml: maximise the marginal likelihood; cv-admm, cv-implicit: minimise the squared error of "
-        "held-out rows, without a matrix factorisation; auto: ml or cv-admm, whichever forecasts rows left out better",
+        "held-out rows, without a matrix factorisation; auto: ml or cv-admm, whichever forecasts held-out rows better",
     )
     set: Annotated[Assignments, Flag(HelpPanel.METHOD)] = Field(
         {}, description="Option of the kernel or the method, repeatable; see --options"
@@ -380,7 +381,7 @@ class ForecastConfig(Settings):
         None, description="Checkpoint of a training run"
     )
     model_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI", first=True)] = Field(
-        None, description="In its place a model of MLflow's registry, such as models:/demand-demand_gw-h48@champion"
+        None, description="Model of MLflow's registry instead, such as models:/demand-demand_gw-h48@champion"
     )
     tracking_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI")] = Field(
         None, description="MLflow store of --model-uri; default: MLFLOW_TRACKING_URI, else ./mlflow.db"
@@ -469,10 +470,10 @@ class CheckConfig(Settings):
 
     checkpoint: Annotated[Checkpoint, Flag(HelpPanel.LIMITS)] = Field(description="Checkpoint of a training run")
     max_age: Annotated[Seconds | None, Flag(HelpPanel.LIMITS)] = Field(
-        None, gt=0, allow_inf_nan=False, description="Oldest that the newest row may be, such as 90m or 26h"
+        None, gt=0, allow_inf_nan=False, description="Greatest age of the newest row, such as 90m or 26h"
     )
     max_silent: Annotated[int | None, Flag(HelpPanel.LIMITS, "COUNT")] = Field(
-        None, ge=0, le=LARGEST, description="Most of several series whose newest row may be older than --max-age"
+        None, ge=0, le=LARGEST, description="How many series may have a newest row older than --max-age"
     )
     max_crps_ratio: Annotated[Ratio, Flag(HelpPanel.LIMITS)] = Field(
         None,
@@ -482,14 +483,14 @@ class CheckConfig(Settings):
         2.0,
         description="Largest ratio of the newest CRPS to the mean error of the seasonal naive forecast, such as 0.9",
     )
-    min_coverage: Annotated[float | None, Flag(HelpPanel.LIMITS)] = Field(
+    min_coverage: Annotated[float | None, Flag(HelpPanel.LIMITS, "SHARE")] = Field(
         None, gt=0, lt=1, description="Least coverage of the widest band in the newest rows, such as 0.9"
     )
     recent: Annotated[int, Flag(HelpPanel.LIMITS, "ROWS")] = Field(
         1000,
         ge=1,
         le=LARGEST,
-        description="Rows that count as the newest, at least: from a point of the run's curves on",
+        description="Rows that count as the newest, at least; rounded up to a point of the run's curves",
     )
     on_alarm: Annotated[OnAlarm, Flag(HelpPanel.ALARMS)] = None
 
@@ -529,8 +530,8 @@ class UiConfig(Settings):
     tracking_uri: Annotated[str | None, Flag(metavar="URI")] = Field(
         None, description="MLflow store; default: MLFLOW_TRACKING_URI, else ./mlflow.db"
     )
-    port: int = Field(5000, ge=1, le=65535, description="Port to listen on")
-    host: str = Field("127.0.0.1", description="Address to listen on")
+    port: Annotated[int, Flag(metavar="PORT")] = Field(5000, ge=1, le=65535, description="Port to listen on")
+    host: Annotated[str, Flag(metavar="ADDRESS")] = Field("127.0.0.1", description="Address to listen on")
 
 
 class DemoConfig(Settings):

@@ -23,13 +23,13 @@ class ServeConfig(FromBroker):
         tuple[Checkpoint, ...], NoDecode, BeforeValidator(_listed), Flag(HelpPanel.FORECAST, "DIR", first=True)
     ] = Field(
         (),
-        description="Checkpoint of train --online, repeatable; the name of its directory is its name. With "
-        "--model-uri: where that model learns on; default: the model's name",
+        description="Checkpoint of train --online, repeatable; it is called by the name of its directory. With "
+        "--model-uri: where that model continues to learn; default: the model's name",
     )
     model_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI", first=True)] = Field(
         None,
-        description="Begin as a model of MLflow's registry, such as models:/demand-demand_gw-h48@champion; once there "
-        "is a checkpoint, go on from that",
+        description="Begin with a model of MLflow's registry, such as models:/demand-demand_gw-h48@champion; once "
+        "there is a checkpoint, continue from that",
     )
     tracking_uri: Annotated[str | None, Flag(HelpPanel.FORECAST, "URI")] = Field(
         None, description="MLflow store of --model-uri; default: MLFLOW_TRACKING_URI, else ./mlflow.db"
@@ -43,8 +43,10 @@ class ServeConfig(FromBroker):
     checkpoint_every: Annotated[int, Flag(HelpPanel.FORECAST, "ROWS")] = Field(
         10_000, ge=1, description="Rows between checkpoints under load; without load, soon after the newest row"
     )
-    host: Annotated[str, Flag(HelpPanel.RUN, first=True)] = Field("127.0.0.1", description="Address to listen on")
-    port: Annotated[int, Flag(HelpPanel.RUN, first=True)] = Field(
+    host: Annotated[str, Flag(HelpPanel.RUN, "ADDRESS", first=True)] = Field(
+        "127.0.0.1", description="Address to listen on"
+    )
+    port: Annotated[int, Flag(HelpPanel.RUN, "PORT", first=True)] = Field(
         8000, ge=0, le=65535, description="Port to listen on; 0: any"
     )
     auth: Annotated[Literal["auto", "always", "never"], Flag(HelpPanel.LIMITS, first=True)] = Field(

@@ -386,9 +386,9 @@ Seasons = Annotated[
     AfterValidator(_seasons),
     Flag(metavar="ROWS|TIME|clock|auto|none"),
 ]
-"""Rows in each season, shortest first; none where there is none. Text is what the table makes rows of."""
+"""Rows in each season, shortest first; () without a season. Text is turned into rows by the table."""
 
-Steps = Annotated[int, BeforeValidator(_steps)]
+Steps = Annotated[int, BeforeValidator(_steps), Flag(metavar="STEPS")]
 """A number of rows, which are steps."""
 
 
@@ -405,7 +405,7 @@ Sentinels = Annotated[
     AfterValidator(_sentinels),
     Flag(metavar="VALUE|none"),
 ]
-"""Values that stand for none; with none no others are found."""
+"""Values that stand for a missing one; with none, no others are looked for."""
 
 Quantiles = Annotated[
     tuple[float, ...],
@@ -447,9 +447,9 @@ Parts = Annotated[
 Late = Annotated[
     Literal["skip", "use"],
     Field(
-        description="Rows of a stream behind a newer one of their series (in a table with --lateness, those later than "
-        "it): skip leaves them out; use takes them as past values of later forecasts, and as truths of those still "
-        "open. Needs a table with --every"
+        description="Late rows, older than one already read of their series (with --lateness: later than it allows): "
+        "skip drops them; use takes them as past values of later forecasts and as truths of open ones, and needs a "
+        "table with --every"
     ),
 ]
 AlarmRate = Annotated[
@@ -458,13 +458,13 @@ AlarmRate = Annotated[
     Field(
         gt=0,
         le=0.1,
-        description="Raise alarms: at rows that are improbable under their forecast, at this nominal false-alarm rate "
-        "(such as 0.001), and at changes and stuck values, together at most as often; default: none",
+        description="Raise alarms at this nominal false-alarm rate, such as 0.001: at rows that are improbable under "
+        "their forecast, and, together at most as often, at changes and stuck values; default: none",
     ),
 ]
 """The nominal share of rows that are flagged."""
 
-Ratio = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
+Ratio = Annotated[float | None, Flag(metavar="RATIO"), Field(gt=0, allow_inf_nan=False)]
 """How many times another number a number is."""
 
 AlarmFile = Annotated[
@@ -489,7 +489,7 @@ Assignments = Annotated[
 ]
 """Options of a part: a mapping, or words key=value."""
 
-Seed = Annotated[int, Field(ge=0, le=2**63 - 1, description="Random seed")]
+Seed = Annotated[int, Flag(metavar="SEED"), Field(ge=0, le=2**63 - 1, description="Random seed")]
 
 TrackingUri = Annotated[
     str | None,
@@ -517,7 +517,7 @@ Sample = Annotated[
     Field(
         ge=20,
         le=LARGEST,
-        description="Hold at most so many windows in memory, which hyper-parameters and functions are chosen by, and "
+        description="Hold at most this many windows in memory, from which hyper-parameters and basis are chosen, and "
         "read the others again from the table whenever they are summed; default: hold all",
     ),
 ]
@@ -533,6 +533,6 @@ Workers = Annotated[
 Address = Annotated[
     str | None,
     Flag(HelpPanel.CLUSTER, "HOST:PORT|auto"),
-    Field(description="Ray cluster to use, as RAY_ADDRESS; default: workers on this machine, reached by no other"),
+    Field(description="Ray cluster to use, as RAY_ADDRESS; default: workers on this machine, which no other can reach"),
 ]
 """Of a Ray cluster."""

@@ -1,4 +1,5 @@
-"""The checkpoint directory of a run: who holds it, what it was trained with, what it goes on from."""
+"""The checkpoint directory of a run: which process holds it, with which options it was made, and where a run
+continues."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from streamgp_pipelines.moments import Moments
 
 
 def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Initial | None = None) -> dict[str, Json]:
-    """The options that shape state: a run goes on only under the same ones."""
+    """The options that shape state: a run continues only under the same ones."""
     shared: dict[str, Json] = {
         "target": list(spec.targets),
         "inputs": list(spec.inputs),
@@ -126,7 +127,7 @@ def match_machine(saved: checkpoint.Saved, device: torch.device) -> list[str]:
     if isinstance(threads, int) and threads != torch.get_num_threads():
         torch.set_num_threads(threads)
     if kind != device.type:
-        warnings.append(f"this run began on {kind} and goes on on {device.type}: numbers may differ in the last digits")
+        warnings.append(f"this run began on {kind}, and continues on {device.type}: last digits may differ")
     return warnings
 
 
@@ -138,13 +139,13 @@ def passed_over(saved: checkpoint.Saved) -> list[str]:
 
 
 def refuse_passed_over(saved: checkpoint.Saved) -> None:
-    """See that no newer checkpoint was passed over.
+    """Check that no newer checkpoint was passed over.
 
     Raises:
         CheckpointError: one was, because it is damaged.
     """
     if saved.warning:
-        hint = f"leave out --strict to go on from row {saved.rows}, or run train again with the same line"
+        hint = f"leave out --strict to continue from row {saved.rows}, or run train again with the same line"
         raise CheckpointError(saved.warning, hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""Where the time of a run went, over all its restarts."""
+"""How a run spent its time, over all its restarts."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Pairing: TypeAlias = tuple[Any, Any]
 def stretches(
     source: Source, rows: int, size: int, after: Offset | None = None
 ) -> Iterator[tuple[pa.RecordBatch, int, Offset]]:
-    """The first `rows` rows from an offset on, `size` at a time; each with its place among them, and the offset behind
+    """The first `rows` rows from an offset on, `size` at a time; each with its place among them, and the offset after
     it."""
     position = 0
     before: Offset = after or {}
@@ -57,7 +57,7 @@ class Collector:
             self.ledger.restore(*since[1])
 
     def state(self) -> Pairing:
-        """To go on from here, elsewhere."""
+        """What another collector continues from."""
         return self.windows.state(), self.ledger.state()
 
     def push(self, rows: pa.RecordBatch, hidden: Tensor, chosen: Tensor | None = None) -> tuple[Inputs, Tensor]:
@@ -93,7 +93,7 @@ def collect(
         source: of the columns of `spec`.
         spec: of the windows.
         hidden: (R,) which of the first R rows are held out: their targets are missing, as truth and as lag. No row
-            behind these R is read.
+            after these R is read.
         chosen: (R,) rows at which windows are wanted; None is all of them.
         progress: called with the rows read so far.
     """

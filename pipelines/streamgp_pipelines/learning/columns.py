@@ -104,7 +104,7 @@ def test_column(config: DataConfig, schema: pa.Schema) -> str | None:
 
 
 def _instead_of(kind: pa.DataType, numeric: list[str]) -> str:
-    """What to do about a column that is no number: name another one, or read its cells as numbers."""
+    """The hint for a column that is not numeric: name another one, or read its cells as numbers."""
     hints = [f"numbers are: {', '.join(numeric)}"] if numeric else []
     if pa.types.is_string(kind):
         what = "--decimal ',' (3,41), --thousands ',' (1,234) or --null '-' (a missing value)"
@@ -168,7 +168,7 @@ def _default_target(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def in_table(name: str, schema: pa.Schema, flag: str) -> str:
-    """The column of a name; the unit behind it can be left out where that fits one column.
+    """The column of a name; the unit after it can be left out where only one column fits then.
 
     Raises:
         UsageError: there is none, or there are several.

@@ -1,4 +1,4 @@
-"""Where every forecast of a run went: scored, or skipped and why. The parts add up to the whole."""
+"""What became of every forecast of a run: scored, or skipped with the reason. The parts add up to all forecasts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Counts(Declared):
 
     Attributes:
         warmup: rows of the warm-up.
-        before: rows behind it at which scoring had not started.
+        before: rows after it at which scoring had not started.
         whole: rows at which a forecast that counts was issued.
         broken: rows at which one would have counted, but the window was not whole.
         late_used: late rows that took their places, where one would have counted: nothing is forecast at them.
@@ -53,7 +53,7 @@ class Counts(Declared):
 
         Args:
             warm: (R,) which rows that became current belong to the warm-up.
-            counting: (R,) which are behind it, and not before scoring starts.
+            counting: (R,) which are after it, and not before scoring starts.
             asked: at how many of the latter there was a whole window.
             filed: (R,) as of Answers.
         """
@@ -83,7 +83,7 @@ class Counts(Declared):
             self.reason = step.done
 
     def say(self, text: str) -> None:
-        """What was found; that a column has something is said once, whatever its numbers."""
+        """Note findings; that a column has one is said once, whatever its numbers."""
         if _plain(text) not in map(_plain, self.found):
             self.found.append(text)
 
@@ -96,7 +96,7 @@ class Counts(Declared):
         self.found = list(dict.fromkeys(text for part in every for text in part.found))
 
     def warnings(self) -> list[str]:
-        """What was not learned, and what no band can hold, a sentence each."""
+        """What was not learned, and which truths no band can hold, a sentence each."""
         found = list(self.found)
         if self.beyond:
             found.append(f"values outside of --lower and --upper: {self.beyond}; forecasts and bands never go there")

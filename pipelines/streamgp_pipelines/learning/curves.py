@@ -16,8 +16,7 @@ POINTS = 512
 LAP_ROWS = 1000
 """Rows of the stream in one point of the first LAPS, until points are merged."""
 LAPS = 1000
-"""Laps of a stream; when it is twice as long, a lap is. A tracking store grows by as many points whenever the stream
-doubles."""
+"""Laps until their length doubles: a tracking store grows by this many points whenever the stream doubles."""
 
 
 def next_lap(rows: int) -> int:

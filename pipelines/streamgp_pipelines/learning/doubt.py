@@ -1,4 +1,4 @@
-"""What doubt of known inputs does to forecasts."""
+"""How much uncertain known inputs add to the variance of forecasts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from streamgp.windows.windows import Asks, Windows
 
 
 def blurred(windows: Windows, asks: Asks, issued: Predictive, predict: Callable[[Asks], Predictive]) -> Asks:
-    """The questions with what doubt of known inputs does to their means.
+    """The questions with `blur`: the root mean square error of their means for uncertain known inputs.
 
-    An input adds the mean square of how far the means `issued` move where it is a standard deviation more, and
-    less, at all steps (Julier & Uhlmann 1997, with two sigma points an input). Of a linear model that is the
+    An input adds the mean square of how far the means `issued` move if it is a standard deviation higher, and
+    lower, at all steps (Julier & Uhlmann 1997, with two sigma points an input). Of a linear model that is the
     variance; half the difference of both would be 0 where the model turns, as a load does between heating and
     cooling.
     """

@@ -83,7 +83,7 @@ def restrict(asks: Asks, answers: Answers, only: HeldOut) -> tuple[Asks, Answers
 
 
 def beside(survey: Survey, spec: WindowSpec, only: Tensor) -> list[str]:
-    """What to know of the scores of a regression whose held-out rows (R,) stand beside rows of the training.
+    """A warning about the scores of a regression whose held-out rows (R,) lie beside training rows.
 
     Rows of one recording resemble their neighbours: a model that has learned these repeats them, and its errors say
     nothing of another recording. Held-out rows in blocks have few such neighbours.

@@ -1,4 +1,5 @@
-"""One micro-batch of the stream: ask, wait for the truth, score, learn. Everything the next row depends on.
+"""A learner on its stream: micro-batches are asked, scored and learned. It holds everything that the next row depends
+on.
 
 A panel has one model, which all of its series share; a fleet has one for each, with a calibration, a warm-up and
 micro-batches of its own.
@@ -53,7 +54,7 @@ from streamgp_pipelines.numbers import number
 
 class Learner:
     """Models on their stream. `advance` takes a full micro-batch; `preview` scores a partial one without learning, and
-    `branch` learns it, in a learner that goes no further.
+    `branch` learns it too, in a copy that is only forecast from.
 
     Args:
         recipe: all that it is made of, but the state; `learning.making` makes learners.
@@ -91,7 +92,7 @@ class Learner:
         self.begin()
 
     def _made(self) -> Fleet:
-        """The models, before any data: in one where the family has that form, or separate ones."""
+        """The models, before any data: batched where the family has that form, else separate ones."""
         together = self.recipe.build_fleet(self.device) if self.apart else None
         own = {} if self.apart else {0: self.model}
         return together or Separate(lambda: self.recipe.build(self.device), self.model, own)
@@ -129,7 +130,7 @@ class Learner:
 
     @property
     def notes(self) -> list[str]:
-        """What should be known of how it was learned."""
+        """Notes on how it was learned, a sentence each."""
         return []
 
     def close(self) -> None:
@@ -198,7 +199,7 @@ class Learner:
         return self.counted(self._round(rows))
 
     def watch(self, rows: pa.RecordBatch) -> None:
-        """Read rows behind the last one learned: the windows move, and the volatility follows the forecasts that were
+        """Read rows after the last one learned: the windows move, and the volatility follows the forecasts that were
         still open; nothing else is learned, and nothing is asked."""
         asks, answers = self.windows.push(rows)
         self._calibrate(asks.rows(slice(0, 0)), self._nothing(), answers)
@@ -224,9 +225,9 @@ class Learner:
     def branch(self, rows: pa.RecordBatch | None) -> list[Due]:
         """Learn the partial micro-batches, and the rows that wait for known values, to forecast from there.
 
-        This is for a copy of the state (`fork`), such as a checkpoint that was read: learning goes on from the state
+        This is for a copy of the state (`fork`), such as a checkpoint that was read: learning continues from the state
         before, which learns a whole micro-batch when it is full. What is learned here is a function of the rows
-        alone. All rows behind the last full micro-batch are learned again after each new one; what the state before
+        alone. All rows after the last full micro-batch are learned again after each new one; what the state before
         forecast for them is recalled, of a panel.
 
         Returns:
@@ -254,7 +255,7 @@ class Learner:
         return [self.advance(rows)[1]] if self.apart and rows is not None else []
 
     def _full(self, rows: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Ints | None]]:
-        """Rows that come, and are to be learned now; with the codes of their series in a fleet."""
+        """Rows whose micro-batches are full now; with the codes of their series in a fleet."""
         self.rows += rows.num_rows
         if not self.apart:
             yield rows, None
@@ -404,7 +405,8 @@ class Learner:
             self.models.assess(issued.to(self.device), y.to(self.device), self._owner(series))
 
     def _note(self, answers: Answers) -> None:
-        """Learn a lower bound of the targets, and say it once."""
+        """Learn how far targets reach and a lower bound of them, which is said once."""
+        self.bands.see(answers.series, self.windows.spec.learned(answers.y))
         change, names = self.bands.note(answers.series, answers.y), self.windows.spec.targets
         for output in change.found.tolist():
             self.counts.say(

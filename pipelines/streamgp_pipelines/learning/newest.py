@@ -60,7 +60,7 @@ class NewestScored:
         self._values = {kind: torch.zeros(3 + bands, 0, dtype=FLOAT) for kind in KINDS}
         """(3 + 2K, R) truth, forecast, tail probability, ends of the bands"""
         self._more: dict[Kind, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in KINDS}
-        """What came after these: joined seldom, as a row alone must cost little."""
+        """Later ones: joined seldom, as a single row must cost little."""
         self._seen = [0] * PANELS  # windows of a panel so far
         self._open: list[list[int]] = [[] for _ in range(PANELS)]  # origins of those that were chosen
 
@@ -91,7 +91,7 @@ class NewestScored:
             self._append("raised", due, due.alarm.numpy(force=True) > 0)
 
     def ahead(self, last: Sequence[Due]) -> NewestScored:
-        """A copy that has taken in those behind the last full micro-batch, too."""
+        """A copy that has taken in those after the last full micro-batch, too."""
         found = copy.deepcopy(self)
         for due in last:
             found.add(due)

@@ -1,4 +1,4 @@
-"""Inputs that have one value in each day: its mean or total, perhaps, which its first rows do not know yet."""
+"""Inputs that have one value in each day: perhaps its mean or total, which is not known yet in its first rows."""
 
 from __future__ import annotations
 

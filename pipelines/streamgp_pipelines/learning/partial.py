@@ -22,7 +22,7 @@ from streamgp_pipelines.learning.recipe import Schedule
 from streamgp_pipelines.learning.tail import Tail
 
 AT_ONCE = 2**14
-"""Forecasts that are made together at most, T for each row: memory stays bounded, and near."""
+"""Forecasts that are made together at most, T for each row: memory stays bounded, and in the cache."""
 READ = 8192
 """Rows that are read at a time at most, about."""
 

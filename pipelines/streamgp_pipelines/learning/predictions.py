@@ -1,8 +1,8 @@
 """Every scored forecast beside its truth, so that anyone can recompute the scores.
 
 Parts are written inside the checkpoint directory, one a checkpoint, named by the rows they cover and the digest of
-their bytes; a run that was killed drops the parts behind the checkpoint it resumes from. At the end they are verified
-and assembled into one Parquet file, atomically.
+their bytes; a run that was killed drops the parts written after the checkpoint it resumes from. At the end they are
+verified and assembled into one Parquet file, atomically.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def kept(directory: Path, rows: int) -> list[Path]:
 
 
 def _verify(part: Path) -> None:
-    """See that a part has the bytes that its name promises.
+    """Check that a part has the bytes that its name promises.
 
     Raises:
         CheckpointError: it is damaged.

@@ -17,7 +17,7 @@ from streamgp.windows.windows import WindowSpec
 from streamgp_pipelines.assembly import as_text, build_fleet, build_model, flatten, model_settings
 
 SHARE = 16
-"""A micro-batch that grows has one row for so many that came before it."""
+"""A micro-batch that grows has one row for this many rows before it."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Recipe:
         spec: the windows: targets, inputs, known inputs, lags, horizon, seasons, transforms, whether it is a fleet.
         calibration: what is issued of the calibrated distribution.
         schedule: micro-batches, warm-up and scoring.
-        simulate: steps of the simulations that are rehearsed on the way; None: none are.
+        simulate: steps of the simulations of past rows that calibrate paths; None: there are none.
         alarm_rate: nominal rate of false alarms; None: none are raised.
         buckets: parts that the series of a fleet are dealt to; 0: it is in one piece.
         read: rows that buckets read at a time.

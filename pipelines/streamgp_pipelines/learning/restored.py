@@ -160,10 +160,10 @@ def read_checkpoint(directory: Path) -> Saved:
 
 
 def check_manifest(saved: Saved) -> None:
-    """See that a checkpoint says what a run says of itself.
+    """Check that a checkpoint has every field of a run's manifest.
 
     Raises:
-        CheckpointError: it does not; the message names the field.
+        CheckpointError: one is missing or of another kind; the message names it.
     """
     try:
         _Manifest.model_validate(saved.manifest)

@@ -1,9 +1,9 @@
 """A model that looks one step ahead, run on its own output, and how that does while a stream runs.
 
-A round of simulations begins at the end of a micro-batch: the state of the model is kept. When N steps behind the last
-of its origins have come, the model of that time simulates from origins behind the one row and the other, with the
-inputs that came, and `SimulationBands` learn from the truth. So no simulation has learned a row that it simulates, and
-a round begins when the one before is done: a row costs the same however long the stream.
+A round of simulations begins at the end of a micro-batch: the state of the model is kept. When N steps after the last
+of its origins have come, the model of that time simulates from several origins among the rows since, with the inputs
+that came, and `SimulationBands` learn from the truths. So no simulation has learned a row that it simulates. A round
+begins when the one before is done, so that the cost of a row does not grow with the stream.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def rollout(
     """Ask every path, get its next targets, put them in; step by step.
 
     Args:
-        next_y: windows of all paths, path by path -> the values that they go on from and the observations, (P · S, O)
-            each, transformed where targets are; see `drawing`.
+        next_y: windows of all paths, path by path -> the values that they continue from and the observations, (P · S,
+            O) each, transformed where targets are; see `drawing`.
         windows: of the rows seen; they do not change.
         series: (S,) codes to simulate.
         paths: P.
@@ -170,7 +170,7 @@ class Rehearsal(Declared):
         self.bands.learn(paths, torch.from_numpy(values[whole, :, :outputs]))
 
     def _paths(self, model: Model, windows: Windows, series: Ints, inputs: Floats) -> Tensor:
-        """(P, S, N, O) simulated by the model as it was; NaN behind a step that has no whole window."""
+        """(P, S, N, O) simulated by the model as it was; NaN after a step that has no whole window."""
         assert isinstance(model, Simulates)
         tensors, rest = model.state()
         now = {name: part.detach().clone() for name, part in tensors.items()}, copy.deepcopy(rest)
@@ -195,7 +195,7 @@ class Rehearsal(Declared):
         return {"rows": self._rows, "bands": self.bands}
 
     def _origins(self, rows: pa.RecordBatch, names: list[str]) -> tuple[Ints, list[Ints], list[Ints]]:
-        """Codes of the series of each simulation, the rows up to its origin, and those behind it.
+        """Codes of the series of each simulation, the rows up to its origin, and those after it.
 
         The rounds go through the series in turn.
         """

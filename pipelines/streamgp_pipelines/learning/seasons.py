@@ -1,4 +1,4 @@
-"""Options that are left to the data: seasons and the calendar, and with them the micro-batch."""
+"""Options that are found from the data: seasons and the calendar, and with them the micro-batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def with_seasons(config: Config, survey: Survey, saved: Saved | None = None) -> 
     table.
 
     Where the table is followed it has the day at least, as the run may begin before there are many rows. A run that
-    goes on keeps those of its checkpoint.
+    continues keeps those of its checkpoint.
 
     Raises:
         UsageError: a length of time is no whole number of rows.
@@ -103,7 +103,7 @@ def undecided(config: DataConfig, survey: Survey) -> bool:
 
 
 def notes(config: DataConfig, spec: WindowSpec, survey: Survey, warmup: int, goes_on: bool, stays: bool) -> list[str]:
-    """What to know of the seasons of an online run that leaves them to the data.
+    """Notes on the seasons of an online run that leaves them to the data.
 
     Args:
         config: as it was given.
@@ -146,7 +146,7 @@ def notes(config: DataConfig, spec: WindowSpec, survey: Survey, warmup: int, goe
 
 
 def of_no_row(saved: Saved, meta: TableMeta) -> list[str]:
-    """What to know of a service that begins with a checkpoint of an empty table, and keeps what it says."""
+    """Notes on a service that begins with a checkpoint of an empty table, and keeps its seasons."""
     spec = recipe_of(saved).spec
     if has_begun(saved) or spec.seasons or not spec.lags or not _has_clock(meta):
         return []
@@ -189,7 +189,7 @@ def with_batch(config: Config, survey: Survey, saved: Saved | None = None) -> Co
 
 
 def overlooked(survey: Survey) -> list[str]:
-    """What to know of a run that looks at no season by default, and whose target has one."""
+    """Notes on a run that uses no season by default, and whose target shows one."""
     target = survey.spec.targets[0]
     named = ",".join(map(str, confirmed(survey.opening, survey.table.meta, target)))
     if not named:

@@ -70,7 +70,7 @@ class Columns:
     Args:
         table: to read.
         names: of the columns.
-        size: rows of a chunk: the micro-batch, so that the place behind each one is a place in the table.
+        size: rows of a chunk: the micro-batch, so that the end of each one is a position in the table.
         hold: keep back the rows that newer ones may still come before, in a table with a lateness.
 
     Attributes:
@@ -112,12 +112,12 @@ class Session:
     """A run that is ready for its next row.
 
     Attributes:
-        offset: next unread row, behind the last full micro-batch.
+        offset: next unread row, after the last full micro-batch.
         saved_rows: rows at the newest checkpoint; -1 before the first.
-        saved_tail: rows behind them that the newest checkpoint holds too.
+        saved_tail: rows after these that the newest checkpoint holds too.
         before: rows that the run had when this process began.
         fitted: in batch training: the model has said that more epochs would change nothing.
-        survey: of the table when it was opened; None where a service goes on.
+        survey: of the table when it was opened; None where a service continues.
         newest: scored forecasts.
     """
 
@@ -151,7 +151,7 @@ class Session:
         """Write a checkpoint of the state after the last full micro-batch.
 
         Args:
-            tail: the rows behind it.
+            tail: the rows after it.
             rows: how many rows the checkpoint stands for, where it is not those that the learner has seen.
         """
         about = manifest(self.learner, self.table, self.options, self.offset) | {"fitted": self.fitted}
@@ -168,7 +168,7 @@ class Session:
 def open_session(
     config: TrainConfig, table: Table | None = None, workers: Callable[[Recipe, Since], Workers] = here
 ) -> Session:
-    """Open the table, build the windows and the model, and go on from the checkpoint where there is one.
+    """Open the table, build the windows and the model, and continue from the checkpoint if there is one.
 
     Args:
         config: of the run.
@@ -227,7 +227,7 @@ def open_session(
 def check_options(
     saved: checkpoint.Saved, options: dict[str, Json], given: TrainConfig, device: torch.device
 ) -> list[str]:
-    """See that a checkpoint was made with the options of this run; what to know where the machine is another.
+    """Check that a checkpoint was made with the options of this run; warnings if the machine is another.
 
     Raises:
         CheckpointError: it was made with others.
@@ -242,7 +242,7 @@ def check_options(
 
 
 def check_size(config: TrainConfig, spec: WindowSpec, survey: Survey, warmup: int) -> None:
-    """See that a run is possible and fits into memory; a warning where its steps will be slow.
+    """Check that a run is possible and fits into memory; a warning if its steps will be slow.
 
     Raises:
         UsageError: it is not, or does not.
@@ -336,7 +336,7 @@ def made_recipe(
 
 
 def remarks(config: TrainConfig, spec: WindowSpec, survey: Survey) -> list[str]:
-    """What to know of the rows of the table.
+    """Notes on the rows of the table.
 
     Raises:
         DataError: a column that batch training learns has no value.
@@ -358,7 +358,7 @@ def remarks(config: TrainConfig, spec: WindowSpec, survey: Survey) -> list[str]:
 
 
 def counters(survey: Survey) -> list[str]:
-    """Of targets that are the reading of a counter, which is not what is meant to be forecast."""
+    """Notes on targets that look like the reading of a counter, whose differences should be forecast."""
     spec, opening = survey.spec, survey.opening
     if not spec.lags or opening is None or opening.num_rows < SEEN:
         return []
@@ -376,7 +376,7 @@ def counters(survey: Survey) -> list[str]:
 
 
 def of_days(survey: Survey) -> list[str]:
-    """Of inputs that may sum up their day, which its first rows do not know yet."""
+    """Notes on inputs that may sum up their day, and are not known yet in its first rows."""
     return [
         f"{name} has one value in each day: if it is of the rows of its day, such as their mean or total, the first of "
         "them do not know it yet, and forecasts will be worse than these scores: leave it out"
@@ -423,7 +423,7 @@ def dealt(config: TrainConfig, series: int, saved: checkpoint.Saved | None) -> t
 
 
 def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> list[str]:
-    """See that the model can be run on its own output, and what --simulate trains of it.
+    """Check that the model can be run on its own output, and trained for that with --simulate.
 
     Raises:
         UsageError: it cannot, or it is trained in batch and for one step all the same.
@@ -447,7 +447,7 @@ def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> list
 
 
 def seen_before(config: TrainConfig, initial: Initial, survey: Survey, schedule: Schedule) -> list[str]:
-    """What to know of the scores where hyper-parameters were found on rows that are scored."""
+    """Notes on scores of rows on which the hyper-parameters were found."""
     about: Any = initial.found
     table = survey.table
     if (about.get("table") or {}).get("id") != table.id:
@@ -473,7 +473,7 @@ def seen_before(config: TrainConfig, initial: Initial, survey: Survey, schedule:
 
 
 def check_table(saved: checkpoint.Saved, table: Table) -> None:
-    """See that the table is the one that the checkpoint has read.
+    """Check that the table is the one that the checkpoint has read.
 
     Raises:
         TableError: it is another one, or it has lost rows.

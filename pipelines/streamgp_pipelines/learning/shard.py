@@ -29,7 +29,7 @@ PAIRS = ("series", "position", "cutoff", "ds", "column", "y")
 
 
 class Tally(NamedTuple):
-    """How far a bucket is: the states of scores and counts, rows read, late, late but used and snapped, rows of
+    """Progress of a bucket: the states of scores and counts, rows read, late, late but used and snapped, rows of
     warm-up, forecasts to come, and whether a model of it is fitted."""
 
     scores: tuple[Arrays, dict[str, Json]]
@@ -128,7 +128,7 @@ class Shard:
         fleet.branch(rows)
 
     def watch(self, fleet: Learner, rows: pa.RecordBatch) -> None:
-        """Read rows behind the last one learned; see `Learner.watch`."""
+        """Read rows after the last one learned; see `Learner.watch`."""
         fleet.watch(rows)
 
     def windows(self, fleet: Learner, _: None) -> Windows:

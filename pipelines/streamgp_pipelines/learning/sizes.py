@@ -1,8 +1,8 @@
 """What a run will hold in memory, estimated before it is taken.
 
 Plain functions of the options, in bytes, one a part. An estimate counts the arrays that grow with the options, and is
-true within a factor of a few: so a run that is estimated to need more than half of the memory at hand is refused. Half,
-because libraries copy; refused, because a process that is killed for its memory reports nothing.
+true within a factor of a few: so a run that is estimated to need more than half of the available memory is refused.
+Half, because libraries copy; refused, because a process that is killed for its memory reports nothing.
 Symbols: S series, L lags, H steps ahead, D past and F future channels, C columns read, O targets, T = O · H, K levels,
 P parameters of a distribution, B rows of a micro-batch, W = L·D + H·F numbers of a window.
 """
@@ -33,7 +33,7 @@ WIDE = 2_000
 """Numbers of a window from which a step on it is noticed: about 20 seconds at 4,000, and two minutes at 6,000."""
 
 SHARE = 0.5
-"""Of the memory that is at hand, what a run may be estimated to need."""
+"""Share of the available memory that a run may be estimated to need."""
 
 
 def windows(spec: WindowSpec, series: int) -> int:
@@ -178,7 +178,7 @@ def slowness(shape: Shape) -> list[str]:
 
 
 def check(parts: Mapping[str, int], limit: int | None, instead: str = "") -> None:
-    """See that the estimates fit into the memory at hand.
+    """Check that the estimates fit into the available memory.
 
     Args:
         parts: bytes by what they are for, such as "the ledger (--horizon)".

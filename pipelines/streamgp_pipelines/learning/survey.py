@@ -1,4 +1,4 @@
-"""One pass over a table before its first row is learned: what its rows are like, for all that asks."""
+"""One pass over a table before its first row is learned: facts about its rows that seasons, warm-up and checks use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Config = TypeVar("Config", bound=DataConfig)
 
 
 class Survey:
-    """What the rows of a table are like. `look` reads the first of them, `finish` the rest, from where `look` ended.
+    """Facts about the rows of a table. `look` reads the first of them, `finish` the rest, from where `look` ended.
 
     Memory is bounded by the first rows, which are those of the warm-up, and the series; in batch training some bytes a
     row are held besides.
@@ -156,7 +156,7 @@ class Survey:
         return math.inf if needed is None else max(ROWS, warmup + batch, needed)
 
     def _take(self, warmup: int = 0, batch: int = 0) -> pa.RecordBatch | None:
-        """Take note of the next rows; None where there are no more."""
+        """Note the next rows; None where there are no more."""
         rows = next((rows for rows in self._chunks if rows.num_rows), None)
         if rows is None:
             return None
@@ -238,7 +238,7 @@ class Order:
 
     @property
     def one_after_another(self) -> bool:
-        """Whether it does, and fewer than one row in 20 are of another series than the row before."""
+        """Whether series follow one another: the clock starts over, and fewer than one row in 20 change the series."""
         rare = 0 < self._restarts < self._rows / 20 and self._behind >= 10 * self._restarts
         return rare and self._changes <= self._rows / 20
 
@@ -249,7 +249,7 @@ def surveyed(config: Config, table: Table, saved: Saved | None = None) -> tuple[
     Args:
         config: of a run, or of tuning.
         table: its table.
-        saved: the checkpoint that the run goes on from.
+        saved: the checkpoint that the run continues from.
 
     Raises:
         UsageError: a column does not exist, or is asked to be two things.

@@ -10,7 +10,7 @@ from streamgp.base import Json
 
 
 class Tail:
-    """The rows behind the last full micro-batch, so that a checkpoint forecasts from the newest row; Stateful."""
+    """The rows after the last full micro-batch, so that a checkpoint forecasts from the newest row; Stateful."""
 
     def __init__(self, rows: pa.RecordBatch | None = None) -> None:
         self.rows = rows

@@ -25,10 +25,10 @@ ROWS = 20_000
 def with_transforms(
     config: TrainConfig, spec: WindowSpec, survey: Survey, warmup: int, saved: Saved | None = None
 ) -> WindowSpec:
-    """The windows with the transform of each target, found in the rows of the warm-up; a run that goes on keeps them.
+    """The windows with the transform of each target, found in the rows of the warm-up; a run that continues keeps them.
 
     Raises:
-        UsageError: a target is not named, or a column that is none is.
+        UsageError: a target is not named, or a column is that is not a target.
         DataError: the values of the warm-up do not fit the transform.
     """
     kinds = _kinds(config.transform, spec.targets)

@@ -1,4 +1,4 @@
-"""Windows of the first rows, and from where on the model of their series is fitted, and is scored."""
+"""Windows of the first rows, and the places from which the model of their series is fitted, and scored."""
 
 from __future__ import annotations
 

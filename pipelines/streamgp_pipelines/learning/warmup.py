@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from streamgp_pipelines.learning.survey import Survey
 
 WINDOWS = 500
-"""Whole windows that a fit without a season is made of."""
+"""Complete windows of a warm-up without a season."""
 
 SEASONS = 3
-"""Seasons of one series that a fit with a season is made of, beside one window."""
+"""Seasons of one series in a warm-up with a season, which also has one window."""
 
 LEAST = 10
-"""Whole windows without which nothing is fitted: on one alone, models are far too sure of themselves or not at all."""
+"""Least complete windows of a fit: on a single one models are far too certain, or not at all."""
 
 SHARE = 5
-"""At most one in so many rows of the table is warm-up."""
+"""At most one in this many rows of the table is warm-up."""
 
 
 class Needs:
@@ -39,7 +39,7 @@ class Needs:
         readable: rows of the table.
 
     Attributes:
-        least, enough: None where there are not so many.
+        least, enough: None while there are fewer.
         most: rows that are a fifth of the table.
     """
 

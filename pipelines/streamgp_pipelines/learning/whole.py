@@ -1,4 +1,4 @@
-"""Why no window of a table is whole, and what would make one."""
+"""Why no window of a table is complete, and how to get one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def span(spec: WindowSpec) -> int:
 
 
 def check_span(survey: Survey, spec: WindowSpec) -> None:
-    """See that a series of the table is as long as a window; a table without rows may still get some.
+    """Check that a series of the table is as long as a window; a table without rows may still get some.
 
     Raises:
         DataError: none is.
@@ -51,12 +51,12 @@ def first_windows(survey: Survey, spec: WindowSpec, rows: int) -> int:
 
 
 def without_values(columns: Sequence[str]) -> str:
-    """What to do about columns that have no value in any row; "" where there is none."""
+    """The hint for columns that have no value in any row; "" where there are none."""
     return f"no row has a value of {' or '.join(map(repr, columns))}: use another column" if columns else ""
 
 
 def without_changes(survey: Survey) -> list[str]:
-    """What to do about targets that have one value alone, as far as the table was read and where it has enough."""
+    """The hint for targets that have a single value, in the rows read so far, if these are enough to say."""
     found, several = [], len(survey.spec.targets) > 1
     for name, (value, count) in survey.same.items():
         if count >= ENOUGH:
@@ -69,7 +69,7 @@ def without_changes(survey: Survey) -> list[str]:
 
 
 def check_columns(survey: Survey) -> None:
-    """See that every column has a value in some row of the table.
+    """Check that every column has a value in some row of the table.
 
     Raises:
         DataError: one has none.
@@ -79,7 +79,7 @@ def check_columns(survey: Survey) -> None:
 
 
 def no_newest_window(windows: Windows) -> NoNewestWindow:
-    """That no forecast is possible at the newest rows, and when it will be."""
+    """The error that no forecast is possible at the newest rows, with a hint when it will be."""
     why = (
         "a gap or a missing value is too near: wait for more rows, or train with --gaps fill"
         if windows.spec.gaps == "reset"
@@ -94,7 +94,7 @@ def no_newest_window(windows: Windows) -> NoNewestWindow:
 
 
 def advice(survey: Survey, spec: WindowSpec, wanted: int = 1) -> str:
-    """What to change where fewer than `wanted` windows of the table are whole."""
+    """The hint where fewer than `wanted` windows of the table are complete."""
     rows = survey.series
     most, long = max(rows.values(), default=0), span(spec)
     if not most:

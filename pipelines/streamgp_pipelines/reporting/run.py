@@ -193,7 +193,7 @@ def run_page(run: Run) -> Page:
     times = None if run.table is None else read_times(run.table, run.spec)
     at, x = _axis(run, times)
     parts: list[Section | str] = [  # a section, or how to get one that is missing
-        Section("Scores", _scores(scores, run.spec), _about_scores(run, scores)),
+        Section("Scores", _scores(scores, run.spec, run.learner.calibration.point), _about_scores(run, scores)),
         *_forecasts(run),
         *_alarms(run),
         _over_time(run, at, x),
@@ -238,12 +238,12 @@ def _about_scores(run: Run, scores: dict[str, Any]) -> str:
     return f"{scores['scored']:,} forecasts, each made before its truth was seen.{without}"
 
 
-def _scores(scores: dict[str, Any], spec: WindowSpec) -> list[HtmlTable]:
-    """The figures of the summary, overall and by target."""
+def _scores(scores: dict[str, Any], spec: WindowSpec, point: str) -> list[HtmlTable]:
+    """The figures of the summary, overall and by target; of the MAE of mean and median that which is not `mae`."""
     if not scores["scored"]:
         return []
     names = [*shown(Place.REPORT), *shown(Place.REPORT, binary=True)]
-    names = [name for name in names if scores.get(name) is not None]
+    names = [name for name in names if scores.get(name) is not None and name != f"{point}_mae"]
     name = "all targets" if len(spec.targets) > 1 else spec.targets[0]
     rows = [(name, scores), *(scores.get("targets") or {}).items()]
     heads = ["target", *map(called, names)]

@@ -40,7 +40,7 @@ class DeepOnlineConfig(BaseModel):
     stale: float = Field(
         2.0,
         gt=1,
-        description="the model is stale, and trained again, when its squared error of late is this many times its "
+        description="the model is stale, and trained again, when its recent squared error is this many times its "
         "variance",
     )
 
@@ -72,7 +72,7 @@ class DeepConfig(OnlineOptions, EarlyStoppingOptions):
         "mode=regression its level",
     )
     rebuild: int = Field(
-        0, ge=0, description="train every so many rows too; 0: only when rows have doubled, or the model is stale"
+        0, ge=0, description="also train every this many rows; 0: only when rows have doubled, or the model is stale"
     )
     limit: float | None = Field(
         10.0,

@@ -55,19 +55,21 @@ class Config(KernelOptions):
     evidence_rows: int | None = Field(
         800,
         ge=0,
-        description="rows at most, thinned in time, that estimate hyper-parameters; 0: they stay as set; none: all",
+        description="most rows, thinned in time, to estimate hyper-parameters from; 0: they stay as set; none: all",
     )
     rescale: bool = Field(
         True,
         description="scale each column's variance by the mean squared error, in its own standard deviations, of its "
-        "rows as forecast from those that were known by then; in a table with few rows for its hyper-parameters of a "
-        "quarter that a first search has not seen",
+        "rows as forecast from those that were known by then",
     )
 
-    @property
-    def whole(self) -> BaseModel:
-        """The kernel with its linear part."""
-        return sums.Config(parts=(self.kernel, linear.Config())) if self.linear else self.kernel
+    def whole(self, shape: Shape) -> BaseModel:
+        """The kernel with its linear part. Without lags all slopes together have the prior variance of a target: with 1
+        each, 50 columns would have 50 times as much."""
+        if not self.linear:
+            return self.kernel
+        variance = 1.0 if shape.lags else max(1.0 / shape.width, 1e-6)
+        return sums.Config(parts=(self.kernel, linear.Config(variance=variance)))
 
     def search(self, shape: Shape) -> MarginalLikelihoodConfig:
         """The search, with noise=auto and the seed decided: several steps ahead share the noise.

@@ -13,8 +13,7 @@ is forecast from rows i − H and older, as younger ones are not complete by the
 are standardised errors of honest forecasts, and by how much column t's variances are off as a whole, from N rows and
 four that say they are right. Forecasts have their variance times a_t. Where H = 1, z is u, and these are the
 maximum-likelihood ones of the model C_t = a_t C (the prequential form of the evidence, Dawid 1984). Rows of several
-series that take turns have a shorter gap than their own. The rows that hyper-parameters were fitted to are forecast too
-well: their z² count `widening` times.
+series that take turns have a shorter gap than their own.
 
 T columns have R factors: T where each has its own noise, 1 where they share it.
 """
@@ -43,7 +42,6 @@ class GrowingPosterior:
         noise: (R,) σ².
         columns: T.
         gap: g; None: a_t is 1.
-        widening: (T,) factor on the z² of the first block; none: 1.
 
     Attributes:
         h, y: (N, W) inputs and (N, T) targets.
@@ -64,11 +62,8 @@ class GrowingPosterior:
         (1.5, 0.5)
     """
 
-    def __init__(
-        self, kernel: Kernel, noise: Tensor, columns: int, gap: int | None, widening: Tensor | None = None
-    ) -> None:
+    def __init__(self, kernel: Kernel, noise: Tensor, columns: int, gap: int | None) -> None:
         self.kernel, self.noise, self.columns, self.gap = kernel, noise, columns, gap
-        self.widening = noise.new_ones(columns) if widening is None else widening
         factors = len(noise)
         self.h, self.y = noise.new_zeros(0, kernel.dims), noise.new_zeros(0, columns)
         self.lower = noise.new_zeros(factors, 0, 0)
@@ -99,7 +94,7 @@ class GrowingPosterior:
         Raises:
             NotPositiveDefinite: the covariance of old and new rows is singular.
         """
-        grown = GrowingPosterior(self.kernel, self.noise, self.columns, self.gap, self.widening)
+        grown = GrowingPosterior(self.kernel, self.noise, self.columns, self.gap)
         before, factors = self.rows, len(self.noise)
         corner: Tensor = self.kernel(h, h)
         corner = corner + self.noise[:, None, None] * torch.eye(len(h), dtype=h.dtype, device=h.device)
@@ -118,15 +113,14 @@ class GrowingPosterior:
         grown.h, grown.y = torch.cat((self.h, h)), torch.cat((self.y, y))
         grown.blocks = (*self.blocks, len(h))
         if self.gap is not None:
-            found = grown._errors(before, self.gap).square().sum(0)
-            grown.squares = self.squares + (found if before else found * self.widening)
+            grown.squares = self.squares + grown._errors(before, self.gap).square().sum(0)
             grown.scale = (grown.squares + PRIOR_ROWS) / (grown.rows + PRIOR_ROWS)
         return grown
 
     def newest(self, rows: int) -> GrowingPosterior:
         """Given the newest rows alone; O(rows³) for each factor."""
         start = max(self.rows - rows, 0)
-        fresh = GrowingPosterior(self.kernel, self.noise, self.columns, self.gap, self.widening)
+        fresh = GrowingPosterior(self.kernel, self.noise, self.columns, self.gap)
         return fresh.append(self.h[start:].contiguous(), self.y[start:].contiguous())
 
     def half(self, h: Tensor) -> Tensor:

@@ -19,10 +19,6 @@ from streamgp.kernels import Tied
 from streamgp.models.exact.config import Config
 from streamgp.models.exact.growing import GrowingPosterior
 
-ENOUGH = 20
-"""Rows for each hyper-parameter from which a search is not held to rows that it has not seen."""
-HELD = 4
-"""One row in HELD is left out there."""
 FURTHER = 3
 """Searches after the first have so many times fewer evaluations, each of them."""
 
@@ -39,7 +35,6 @@ class Hyperparameters(nn.Module):
         kernel: over W columns, without gradients.
         log_noise: (T,) log σ², standardised; all the same where the noise is shared.
         found: () whether they were estimated, or taken from a file.
-        widening: (T,) of the variances, by rows that were left out of a search; see `GrowingPosterior`.
         initial: hyper-parameters found before, to start from.
         evaluations: of the marginal likelihood in the last search.
     """
@@ -47,17 +42,15 @@ class Hyperparameters(nn.Module):
     NOT_STATE: ClassVar = {"evaluations": "a figure of the last search, which no forecast depends on"}
     log_noise: Tensor
     found: Tensor
-    widening: Tensor
 
     def __init__(self, config: Config, shape: Shape, channels: Tensor) -> None:
         super().__init__()
         self.config, self.shape, self.search = config, shape, config.search(shape)
         groups = torch.arange(shape.width) if config.ard == "column" else channels
-        self.kernel = Tied(config.whole, groups).requires_grad_(False)
+        self.kernel = Tied(config.whole(shape), groups).requires_grad_(False)
         self.channels = channels.cpu()
         self.register_buffer("log_noise", torch.full((shape.columns,), START_NOISE, dtype=FLOAT))
         self.register_buffer("found", torch.zeros((), dtype=torch.bool))
-        self.register_buffer("widening", torch.ones(shape.columns, dtype=FLOAT))
         self.initial: Initial | None = None
         self.evaluations = 0
 
@@ -66,7 +59,6 @@ class Hyperparameters(nn.Module):
         self.kernel.load_state_dict(self._fresh().state_dict())
         self.log_noise.fill_(START_NOISE)
         self.found.fill_(False)
-        self.widening.fill_(1.0)
 
     def start_from(self, initial: Initial) -> None:
         """Start from these.
@@ -84,14 +76,7 @@ class Hyperparameters(nn.Module):
         noise = self.log_noise.mean()[None].exp() if shared else self.log_noise.exp()
         noise = noise * self.config.tempering(self.shape)
         gap = self.shape.horizon - 1 if self.config.rescale else None
-        return GrowingPosterior(copy.deepcopy(self.kernel), noise, self.shape.columns, gap, self.widening.clone())
-
-    def doubtful(self, rows: int) -> bool:
-        """Whether a search on `rows` rows of a table may fit them better than it knows the function."""
-        config, count = self.config, sum(value.numel() for value in self.kernel.parameters()) + len(self.log_noise)
-        searches = config.evidence_rows != 0 and not (config.learn == "once" and self.initial is not None)
-        most = rows if config.evidence_rows is None else min(rows, config.evidence_rows)
-        return config.rescale and searches and not self.shape.lags and rows >= 2 * HELD and most < ENOUGH * count
+        return GrowingPosterior(copy.deepcopy(self.kernel), noise, self.shape.columns, gap)
 
     def estimate(self, z: Tensor, y: Tensor, scale: Tensor, target_scale: Tensor) -> tuple[str, ...]:
         """By the marginal likelihood of some rows, where the options say so.
@@ -138,7 +123,8 @@ class Hyperparameters(nn.Module):
 
     def _fresh(self) -> Tied:
         """The kernel as it was built, on the device of this one."""
-        return Tied(self.config.whole, self.kernel.groups.cpu()).to(self.log_noise.device).requires_grad_(False)
+        whole = self.config.whole(self.shape)
+        return Tied(whole, self.kernel.groups.cpu()).to(self.log_noise.device).requires_grad_(False)
 
     def _default(self, z: Tensor) -> Tied:
         """Where a search starts: lengthscales that nobody set are read off the rows (n, W)."""

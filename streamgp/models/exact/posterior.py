@@ -20,8 +20,8 @@ from streamgp.base import FLOAT, Json, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.models.exact.config import Config
-from streamgp.models.exact.growing import PRIOR_ROWS, GrowingPosterior
-from streamgp.models.exact.hyper import HELD, Hyperparameters
+from streamgp.models.exact.growing import GrowingPosterior
+from streamgp.models.exact.hyper import Hyperparameters
 from streamgp.online.posterior import Arrival, DrawsFunctions, LearnedFunction, Look, Posterior, Rows, Units
 from streamgp.state import Declared, Nested, fitting, holding, pop
 
@@ -116,11 +116,6 @@ class ExactPosterior(Declared, Posterior, DrawsFunctions):
         return event
 
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
-        self.hyper.widening.fill_(1.0)
-        return self._learn(rows, units)
-
-    def _learn(self, rows: Rows, units: Units) -> str:
-        """Hyper-parameters of these rows, and the posterior of these."""
         failures = self.hyper.estimate(rows.z, rows.y, units.inputs, units.outputs)
         prior, z, y = self.hyper.prior(), rows.z, rows.y
         whole = torch.isfinite(y).all(1)
@@ -131,27 +126,15 @@ class ExactPosterior(Declared, Posterior, DrawsFunctions):
         return "; ".join(failures)
 
     def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
-        """One epoch is exact, so that there is nothing left for another. Where rows are few for the hyper-parameters,
-        these are first estimated without some, whose errors say how much too narrow the bands are."""
+        """One epoch is exact, so that there is nothing left for another."""
         if first:
             self.hyper.reset()
-            if self.hyper.doubtful(len(rows.y)):
-                widening = self._held_out(rows, units)
-                self.hyper.reset()
-                self.hyper.widening.copy_(widening)
-            self._learn(rows, units)
+            self.rebuild(rows, units, generator)
         return False
 
-    def _held_out(self, rows: Rows, units: Units) -> Tensor:
-        """(T,) mean squared standardised error of rows that are left out, and of some that say 1; at least 1."""
-        draw = torch.rand(len(rows.y), generator=torch.Generator().manual_seed(self.config.seed), dtype=FLOAT)
-        held = (draw.argsort() < len(draw) // HELD).to(rows.z.device)
-        self._learn(rows._replace(z=rows.z[~held], y=rows.y[~held]), units)
-        mean, latent, _ = self.rows.look(rows.z[held])
-        squares = (rows.y[held] - mean).square() / (latent + self.rows.noises)
-        seen = torch.isfinite(squares)
-        total = torch.where(seen, squares, 0.0).sum(0) + PRIOR_ROWS
-        return (total / (seen.sum(0) + PRIOR_ROWS)).clamp(min=1.0)
+    def checked(self, rows: int) -> bool:
+        given = self.config.learn == "once" and self.hyper.initial is not None
+        return self.config.evidence_rows != 0 and not given
 
     def loss(self) -> float:
         return self.rows.loss() if self.size else math.nan

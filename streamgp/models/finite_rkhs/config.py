@@ -20,6 +20,10 @@ REFRESH_RATE, NET_REFRESH_RATE = 1e-2, 1e-3
 """Step sizes at a rebuild: of frequencies on the window itself, and of a net, which starts from what it was."""
 
 
+SETTLED = 3500
+"""Rows that frequencies on the window itself are learned from, where nobody says by which method."""
+
+
 class FourierConfig(BaseModel):
     """Random Fourier features of the kernel; a linear kernel has none."""
 
@@ -45,11 +49,10 @@ class FiniteOnlineConfig(BaseModel):
         "itself, each over 2048 newly drawn rows",
     )
     first: int = Field(20, ge=0, le=1000, description="the same of a net at the first rebuilds, up to `rebuild` rows")
-    settled: int = Field(
-        3500,
-        ge=0,
+    settled: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        "auto",
         description="rows from which on frequencies on the window itself are learned, in batch or kept for rebuilds; "
-        "fewer are overfitted",
+        "fewer are overfitted; auto: 3500, or any where training.method is named",
     )
     variance: Annotated[float, Field(gt=0)] | None = Field(
         4000,
@@ -105,7 +108,7 @@ class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
     prior: Literal["auto", "one", "mixed"] = Field(
         "auto",
         description="of the weights, for forecasts: one precision, the noise over the kernel's variances; or 0.3, 3 "
-        "and 30 times that, mixed column by column by how well each has forecast of late; auto: mixed with lags",
+        "and 30 times that, mixed column by column by how well each has forecast recently; auto: mixed with lags",
     )
     form: Form = Field(
         "gram",
@@ -149,6 +152,13 @@ class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
         if "width" in type(given).model_fields and "width" not in fields:
             given = given.model_copy(update={"width": given.model_dump()["hidden"]})
         return given
+
+    @property
+    def settled(self) -> int:
+        """Rows from which on frequencies on the window itself are learned."""
+        if self.online.settled != "auto":
+            return self.online.settled
+        return SETTLED if self.training.method == "auto" else 0
 
     def straight(self, width: int) -> bool:
         """Whether there is a linear part beside the kernel's features, of windows with so many columns."""

@@ -68,7 +68,7 @@ class FiniteLearner(nn.Module, Trainable):
         summing: how all rows of a batch are summed.
 
     Raises:
-        UsageError: encoder, kernel and windows do not go together.
+        UsageError: encoder, kernel and windows do not go together, or with `training.method` or `evidence`.
     """
 
     NOT_STATE: ClassVar[Mapping[str, str]] = {"_served": "made again when it is asked for"}
@@ -88,6 +88,17 @@ class FiniteLearner(nn.Module, Trainable):
         self.radial = config.plain and radial(kernel)
         if self.radial or (self.features.straight and not config.plain):
             kernel.requires_grad_(False)  # estimated otherwise, or said twice by the encoder's last layer
+        if config.training.method != "auto" and not any(p.requires_grad for p in self.features.parameters()):
+            raise UsageError(
+                f"training.method={config.training.method} has nothing to train: the frequencies are drawn",
+                hint="use fourier.frequencies=learned or encoder=mlp",
+            )
+        if config.evidence == "scgd" and not self.radial:
+            raise UsageError(
+                "evidence=scgd estimates a radial kernel of the window itself, and this one has "
+                f"encoder={choice.part_name(config.encoder)}, kernel={choice.part_name(config.on_latents)}",
+                hint="use training.method=scgd, or encoder=identity with kernel=squared_exponential or matern",
+            )
         memory = config.forgetting(shape)
         forgetting = 1.0 if memory is None else math.exp(-1.0 / memory)
         self.head = FiniteHead(self.width, shape.columns, config.noise, config.floor)
@@ -99,7 +110,7 @@ class FiniteLearner(nn.Module, Trainable):
 
     def learns(self, rows: int) -> bool:
         """Whether features have anything to train, and so many rows to train it on."""
-        few = self.config.plain and rows < self.config.online.settled
+        few = self.config.plain and rows < self.config.settled
         return not few and any(p.requires_grad for p in self.features.parameters())
 
     @property

@@ -181,6 +181,9 @@ class FinitePosterior(Declared, Posterior, DrawsFunctions):
         if self.fit is not None:
             self.fit.failed()
 
+    def checked(self, rows: int) -> bool:
+        return not self.learner.learns(rows)
+
     def epochs_for(self, rows: int) -> int:
         return self.config.epochs_for(rows, self.config.training.batch) if self.learner.learns(rows) else 1
 

@@ -8,16 +8,17 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from streamgp.training.finite_descent import FiniteDescent, FiniteDescentConfig
-from streamgp.training.finite_head import Estimator, FiniteHead
+from streamgp.training.finite_head import Estimator, FiniteHead, Scgd
 
 
 class FiniteTrainingConfig(FiniteDescentConfig):
     """How features, weights and noise are trained, and by which of the paper's methods."""
 
-    method: Literal["scgd", "minimax", "bsgd", "ldb", "none"] = Field(
-        "scgd",
+    method: Literal["auto", "scgd", "minimax", "bsgd", "ldb", "none"] = Field(
+        "auto",
         description="what stands for log|F| in a mini-batch: scgd (moving average), minimax (penalty), bsgd (the "
-        "mini-batch's own, biased), ldb (variational, unbiased) or none; rebuilds on the window itself hold F^-1",
+        "mini-batch's own, biased), ldb (variational, unbiased) or none; auto: scgd, and F^-1 held for an epoch at "
+        "rebuilds on the window itself",
     )
     optimiser: Literal["adam", "adadelta"] = Field(
         "adam", description="of the steps; adadelta takes 200 times rate and weights_rate, so that 5e-3 is its usual 1"
@@ -41,7 +42,7 @@ class FiniteTrainingConfig(FiniteDescentConfig):
 
 
 def estimator(config: FiniteTrainingConfig) -> Estimator | None:
-    """The method that a Config names; None: that of the driver, SCGD.
+    """The method that a Config names; None: the driver's own, method=auto.
 
     Example:
         >>> type(estimator(FiniteTrainingConfig(method="minimax"))).__name__
@@ -63,14 +64,14 @@ def estimator(config: FiniteTrainingConfig) -> Estimator | None:
         from streamgp.papers.finite_rkhs.no_determinant import NoDeterminant
 
         return NoDeterminant()
-    return None
+    return Scgd(config.b) if config.method == "scgd" else None
 
 
 def descent(
     features: nn.Module, head: FiniteHead, config: FiniteTrainingConfig, epochs: int = 0, alone: bool = False
 ) -> FiniteDescent:
     """The driver with the method and the optimiser that a Config names; arguments as of `FiniteDescent`."""
-    method = None if alone else estimator(config)
+    method = estimator(config)
     if config.optimiser == "adadelta":
         from streamgp.papers.finite_rkhs.adadelta import AdaDelta
 

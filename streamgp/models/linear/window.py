@@ -90,7 +90,7 @@ class Config(ModelConfig):
     limit: float | None = Field(
         5.0,
         gt=0,
-        description="standard deviations of its own forecast that a row of a stream counts for at most; none: any",
+        description="winsorise a target of a stream at this many predictive standard deviations; none: never",
     )
 
     def direct(self, shape: Shape) -> bool:

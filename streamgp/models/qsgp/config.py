@@ -114,7 +114,7 @@ class Config(StreamOptions, EvidenceOptions):
     )
     evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(  # type: ignore[assignment]
         "auto",
-        description="rows at most, thinned in time, that estimate hyper-parameters; auto: 400 with lags, 1000 without",
+        description="most rows, thinned in time, to estimate hyper-parameters from; auto: 400 with lags, 1000 without",
     )
     limit: float | None = Field(
         5.0,

@@ -206,6 +206,9 @@ class QsgpPosterior(Declared, Posterior):
             self._fit = None
         return more
 
+    def checked(self, rows: int) -> bool:
+        return not self.robust
+
     def epochs_for(self, rows: int) -> int:
         return self.engine.epochs
 

@@ -72,6 +72,12 @@ class Config(StreamOptions, EvidenceOptions):
     mean_basis: int = Field(
         3072, ge=1, description="basis functions of the mean, when windows are fitted in more than one epoch"
     )
+    covariance_basis: int | None = Field(
+        None,
+        ge=1,
+        description="basis functions of the covariance in closed form, the first of the mean's (decoupled): fewer make "
+        "a forecast cheaper and its band wider; none: as many as `basis`",
+    )
     growth: float = Field(0.0625, gt=0, le=1, description="new basis functions a row learned, until the basis is full")
     online: Literal["rebuild", "transfer"] = Field(
         "rebuild",
@@ -116,9 +122,13 @@ class Config(StreamOptions, EvidenceOptions):
             raise ValueError("the closed form finds the noise itself; likelihood.noise needs inference=gradient")
         if self.jumps and self.by_gradient:
             raise ValueError("jumps needs the closed form: likelihood=gaussian, no encoder, inference=auto")
+        if self.by_gradient and self.evidence != "thinned":
+            raise ValueError("evidence needs the closed form: gradients move the hyper-parameters too")
         for name in ("parametrisation", "basis_kernel", "preconditioner"):
             if not self.by_gradient and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} needs inference=gradient: the closed form has none")
+        if self.covariance_basis is not None and (self.by_gradient or self.shared):
+            raise ValueError("covariance_basis needs the closed form and shared=false; see gradient.covariance_basis")
         if self.parametrisation not in ("decoupled", "shared") and self.preconditioner != "jacobi":
             raise ValueError("preconditioner needs parametrisation=decoupled or shared: the others whiten")
         if self.online == "transfer":
@@ -165,6 +175,11 @@ class Config(StreamOptions, EvidenceOptions):
 
     def levers(self, shape: Shape) -> dict[str, int]:
         return {"basis": self.basis} | ({"reservoir": self.reservoir} if self.shared else {})
+
+    @property
+    def beta(self) -> int:
+        """M_β, basis functions of the covariance in closed form."""
+        return self.basis if self.covariance_basis is None else self.covariance_basis
 
     @property
     def turning(self) -> list[str]:

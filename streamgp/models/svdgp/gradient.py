@@ -371,6 +371,9 @@ class GradientPosterior(Posterior):
         self._observe(rows.z[parts[0]])
         return True
 
+    def checked(self, rows: int) -> bool:
+        return False  # a fit is a thousand mini-batches
+
     def epochs_for(self, rows: int) -> int:
         """One where natural gradients have settled q; else `FIT` mini-batches."""
         started = isinstance(self.posterior, Orthogonal) and self.plain and self.config.start == "evidence"

@@ -113,7 +113,7 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
         self.config, self.shape = config, shape
         linear = config.linear and len(groups) <= config.basis
         apart = shape.outputs > 1
-        self.regression = Conjugate(len(groups), shape.columns, config.basis, linear, config.basis, apart)
+        self.regression = Conjugate(len(groups), shape.columns, config.basis, linear, config.beta, apart)
         kernel = squared_exponential.build(squared_exponential.Config(), len(groups))
         self.search = Search(count, config.learn == "once", way_of(config, kernel))
         self.register_buffer("factor", torch.ones(shape.columns, dtype=FLOAT))
@@ -264,7 +264,7 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
         self.epochs += size < most
         if not self.shape.lags:
             self.regression.unbias()
-            if size <= self.config.basis:  # beyond, the variance has fewer functions than the mean: it is wide enough
+            if size <= self.config.beta:  # beyond, the variance has fewer functions than the mean: it is wide enough
                 self.factor = self._widening(rows)
         return size < most
 

@@ -169,6 +169,9 @@ class SvgpPosterior(Declared, Posterior):
         self._relearn(rows.z, rows.y, weight, SWEEPS if first else AGAIN, self.summing, held)
         return True
 
+    def checked(self, rows: int) -> bool:
+        return self.config.gaussian
+
     def epochs_for(self, rows: int) -> int:
         return self.config.epochs_for(self.shape, rows)
 

@@ -34,13 +34,11 @@ class Config(StreamOptions):
     kernel: Annotated[BaseModel, OneOf("kernels")] = Field(
         squared_exponential.Config(lengthscale=0.5), description="covariance of the projected windows, in (-1, 1)"
     )
-    solver: kiss.Config = Field(
-        kiss.Config(), description="grid, rank and noise; of grid points a dimension by default 64, 16, 10 in 1, 2, 3-D"
-    )
+    solver: kiss.Config = Field(kiss.Config(), description="grid, rank and noise")
     evidence_rows: int = Field(
         4096,
         ge=2,
-        description="rows at most, thinned in time, that estimate hyper-parameters; the cost does not depend on them",
+        description="most rows, thinned in time, to estimate hyper-parameters from; the cost does not depend on them",
     )
     evaluations: int = Field(30, ge=1, le=10_000, description="of the marginal likelihood, a start, at a rebuild")
 

@@ -57,7 +57,7 @@ class Config(BaseModel):
         None,
         ge=LEAST,
         le=MOST[1],
-        description="grid points a dimension, two beyond each end; none: 128, 32 or 16 in 1, 2 or 3-D",
+        description="grid points a dimension, two beyond each end; none: 128, 32, 16 in 1, 2, 3-D (wiski: 64, 16, 10)",
     )
     rank: int = Field(
         64, ge=1, description="eigenpairs of the grid's covariance to keep; more are kept where too much would be lost"

@@ -6,13 +6,17 @@ script does.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +98,20 @@ class Forked:
         """SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
-    def wait(self, timeout: float) -> int:
+    def told(self) -> str:
+        """What it has written on standard output."""
+        return self._out.read_text(errors="replace")
+
+    def said(self) -> str:
+        """What it has written on standard error."""
+        return self._err.read_text(errors="replace")
+
+    def wait(self, timeout: float = 600.0) -> int:
         """Wait for its end.
 
         Raises:
             TimeoutExpired: it still runs.
         """
-        import time
-
         end = time.monotonic() + timeout
         while self.poll() is None:
             if time.monotonic() > end:
@@ -113,16 +123,16 @@ class Forked:
     def communicate(self, timeout: float = 600.0) -> tuple[str, str]:
         """Wait for its end; what it wrote."""
         self.wait(timeout)
-        return self._out.read_text(errors="replace"), self._err.read_text(errors="replace")
+        return self.told(), self.said()
 
 
 class Server:
     """The process that forks."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-c", "from tests.faults.forked import serve; serve()"]
-        root = str(Path(__file__).parents[2])
-        environment = {"MLFLOW_DISABLE_TELEMETRY": "true", **os.environ, "PYTHONPATH": root}
+        command = [sys.executable, "-c", "from tests.forked import serve; serve()"]
+        environment = {"MLFLOW_DISABLE_TELEMETRY": "true", **os.environ, "OMP_NUM_THREADS": "1"}
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
@@ -154,3 +164,24 @@ class Server:
         self._process.kill()
         self._process.wait()
         self._process.stdout.close()
+
+
+@cache
+def server() -> Server:
+    """The one of this process; it ends with it."""
+    made = Server()
+    atexit.register(made.close)
+    return made
+
+
+@cache
+def _logs() -> Path:
+    made = tempfile.TemporaryDirectory()
+    atexit.register(made.cleanup)
+    return Path(made.name)
+
+
+def start(*words: object, folder: Path | None = None, environment: Mapping[str, str] | None = None) -> Forked:
+    """`streamgp WORDS...` in a folder (default: the current one), with this environment in the place of its own."""
+    given = os.environ if environment is None else environment
+    return server().start([str(word) for word in words], folder or Path.cwd(), given, {}, _logs())

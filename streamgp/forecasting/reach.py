@@ -1,0 +1,117 @@
+"""How far quantiles of a series may lie beyond all values that it has had: no farther than values have come of late.
+
+Calibrated bands are the errors of the past, in units that follow the volatility. Far ahead and after a surprise they
+were several times as wide as all that a series had ever shown: a wind farm between 0 and 128 MW had a 95 % band from
+−140 to 244. Of each series and output the largest value is kept, and how much that rose within two horizons:
+
+    no quantile > largest + rise + BEYOND · (largest − smallest),      the same below,
+
+with `rise` the largest of these, each counting less as the series has more rows: r · k₀/k, k₀ horizons after the first
+row it was seen, k there are now. A random walk sets new records all the time and is not held; what stays within a range
+is. There is no limit before `FEWEST` rows and three horizons, nor on a side where the point itself is beyond it.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgp.forecasting.lanes import Lanes, blocks
+from streamgp.state import Arrays, Declared
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+BEYOND = 0.1
+"""Share of the range of all values that quantiles may lie beyond it at least."""
+FEWEST, HORIZONS = 200, 3
+"""Rows, and horizons, that a series must have had; rises of the first two horizons do not count."""
+SIDES = np.array([1.0, -1.0])
+_STATE = ("highest", "start", "before", "risen")
+
+
+class Reach(Declared):
+    """The range of the values of each series, and how it grew; Stateful. Below, values are those of −y.
+
+    Args:
+        outputs: O.
+        horizon: H.
+
+    Example:
+        >>> reach, y = Reach(1, 24), np.sin(np.arange(600) / 4)[:, None]
+        >>> reach.reserve(1)
+        >>> reach.follow(np.zeros(600, np.int64), y)
+        >>> reach.limits(np.zeros(1, np.int64), None).round(1).tolist()
+        [[[-1.2, 1.2]]]
+    """
+
+    STATE = (Arrays("rows", *_STATE),)
+
+    def __init__(self, outputs: int, horizon: int) -> None:
+        self.horizon = horizon
+        self._rows = np.zeros(0, np.int64)  # (S,) so far
+        self._highest = np.zeros((0, outputs, 2))  # (S, O, 2) of y, and of −y
+        self._start = np.zeros((0, outputs, 2))  # the same before the horizon began that the last row is in
+        self._before = np.zeros((0, outputs, 2))  # and before the one before that
+        self._risen = np.zeros((0, outputs, 2))  # max r · k₀
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def reserve(self, series: int) -> None:
+        """Room for so many series more."""
+        self._rows = np.concatenate([self._rows, np.zeros(series, np.int64)])
+        for name in _STATE:
+            part = getattr(self, f"_{name}")
+            empty = np.full((series, *part.shape[1:]), 0.0 if name == "risen" else -np.inf)
+            setattr(self, f"_{name}", np.concatenate([part, empty]))
+
+    def follow(self, series: Ints, y: Floats) -> None:
+        """The next values (R, O) of these series (R,), in their order; NaN is none."""
+        held, local = Lanes.of(series)
+        for block in blocks(local, len(held)):
+            self._take(held[block.own], block.laid(y, np.nan), block.there.sum(1))
+
+    def limits(self, series: Ints, past: Floats | None) -> Floats:
+        """(N, O, 2) the lowest and the highest that a quantile may be; infinite where there is no limit.
+
+        Args:
+            series: (N,)
+            past: (N, L, O) the newest values, which may not have been followed; None: they have been.
+        """
+        highest, rows = self._highest[series], self._rows[series][:, None, None]
+        if past is not None and past.shape[1]:
+            highest = np.maximum(highest, np.fmax.reduce(past[..., None] * SIDES, 1, initial=-np.inf))
+        with np.errstate(over="ignore", invalid="ignore"):
+            rise = self._risen[series] / np.maximum((rows - 1) // self.horizon, 1)
+            found = highest + np.fmax(rise, highest - self._before[series]) + BEYOND * highest.sum(-1, keepdims=True)
+        known = (rows >= FEWEST) & (rows > HORIZONS * self.horizon) & np.isfinite(found)
+        return np.asarray((np.where(known, found, np.inf) * SIDES)[..., ::-1])
+
+    def _take(self, own: Ints, y: Floats, count: Ints) -> None:
+        """Values (B, N, O) of series (B,), of each the first `count` (B,)."""
+        rows, horizon = self._rows[own], self.horizon
+        highest, start, before, risen = (getattr(self, f"_{name}")[own] for name in _STATE)
+        values = np.where(np.isnan(y)[..., None], -np.inf, y[..., None] * SIDES)
+        run = np.maximum.accumulate(np.concatenate([highest[:, None], values], 1), 1)  # (B, 1 + N, O, 2)
+        of_last = (rows - 1) // horizon  # the horizon that the last row before these is in
+
+        def before_horizon(k: Ints) -> Floats:
+            """(B, M, O, 2) what was highest before horizon k (B, M) began, of those from the one before these on."""
+            at = np.clip(k * horizon - rows[:, None], 0, y.shape[1])
+            found = np.take_along_axis(run, at[..., None, None], 1)
+            gone = (k - of_last[:, None])[..., None, None]
+            return np.where(gone < 0, before[:, None], np.where(gone == 0, start[:, None], found))
+
+        k = (rows[:, None] + np.arange(y.shape[1])) // horizon  # (B, N)
+        with np.errstate(over="ignore", invalid="ignore"):
+            rise = (run[:, 1:] - before_horizon(k - 1)) * k[..., None, None]
+        rise = np.where((k >= HORIZONS - 1)[..., None, None] & np.isfinite(rise), rise, 0.0)
+        self._rows[own] = rows + count
+        last = ((rows + count - 1) // horizon)[:, None]
+        ended = np.concatenate([before_horizon(last - back) for back in (0, 1)], 1)
+        parts = run[np.arange(len(own)), count], ended[:, 0], ended[:, 1], np.maximum(risen, rise.max(1))
+        for name, part in zip(_STATE, parts, strict=True):
+            getattr(self, f"_{name}")[own] = part
