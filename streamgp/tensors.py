@@ -49,9 +49,9 @@ class Inputs(NamedTuple):
         return [part for part in self if part is not None]
 
     def flat(self) -> Tensor:
-        """(N, L·D + H·F) the windows, oldest lag first, then what is known ahead."""
-        parts = [part.flatten(1) for part in (self.past, self.future) if part.shape[1] * part.shape[2]]
-        return parts[0] if len(parts) == 1 else torch.cat([self.past.flatten(1), self.future.flatten(1)], 1)
+        """(..., N, L·D + H·F) the windows, oldest lag first, then what is known ahead."""
+        parts = [part.flatten(-2) for part in (self.past, self.future) if part.shape[-2] * part.shape[-1]]
+        return parts[0] if len(parts) == 1 else torch.cat([self.past.flatten(-2), self.future.flatten(-2)], -1)
 
     @classmethod
     def cat(cls, parts: Sequence[Inputs]) -> Inputs:

@@ -20,18 +20,18 @@ def some_of(rows: int) -> slice:
 
 
 def blown(mean: Tensor, y: Tensor, before: Tensor | None = None) -> Tensor:
-    """(K,) how far the means of K models lie beyond `BLOWN`, relative to that: above 1 a posterior is not to be
-    trusted.
+    """() or (K,) how far the means of a model, or of K, lie beyond `BLOWN`, relative to that: above 1 a posterior is
+    not to be trusted.
 
     Args:
-        mean: (K, R, T) at some rows that were just learned.
-        y: (K, N, T) standardised truths of all of them, NaN = not observed.
-        before: (K, N, T) means before; where these were as far off, learning is how a model comes back.
+        mean: (..., R, T) at some rows that were just learned.
+        y: (..., N, T) standardised truths of all of them, NaN = not observed.
+        before: (..., N, T) means before; where these were as far off, learning is how a model comes back.
     """
-    limit = BLOWN * y.nan_to_num().abs().amax(1).clamp(min=1.0)
+    limit = BLOWN * y.nan_to_num().abs().amax(-2).clamp(min=1.0)
     if before is not None:
-        limit = torch.maximum(limit, before.abs().amax(1))
-    return (mean.abs().amax(1) / limit).amax(1)
+        limit = torch.maximum(limit, before.abs().amax(-2))
+    return (mean.abs().amax(-2) / limit).amax(-1)
 
 
 def absurd(off: float) -> str:

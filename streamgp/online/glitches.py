@@ -142,10 +142,10 @@ def bridged(values: Tensor, location: Tensor, scale: Tensor, deviations: Tensor 
     there is none before, or by the mean of its channel.
 
     Args:
-        values: (N, S, C), S steps in time.
-        location: (C,) or (N, 1, C), of the channels.
-        scale: (C,) or (N, 1, C), of the channels.
-        deviations: how many scales from there a glitch begins; (N, 1, 1) or a number.
+        values: (..., N, S, C), S steps in time.
+        location: (..., 1, 1, C) of the channels.
+        scale: likewise.
+        deviations: how many scales from there a glitch begins; (..., 1, 1, 1) or a number.
 
     Example:
         >>> values = torch.tensor([1e9, 1.0, 2.0, 1e9]).double()[None, :, None]
@@ -155,13 +155,13 @@ def bridged(values: Tensor, location: Tensor, scale: Tensor, deviations: Tensor 
     wild = (values - location).abs() > deviations * scale
     if not bool(wild.any()):
         return values
-    steps = values.shape[1]
+    steps = values.shape[-2]
     place = torch.arange(steps, device=values.device)[:, None].expand_as(values)
     known = ~wild & torch.isfinite(values)
-    before = torch.where(known, place, -1).cummax(1).values
-    after = torch.where(known, place, steps).flip(1).cummin(1).values.flip(1)
+    before = torch.where(known, place, -1).cummax(-2).values
+    after = torch.where(known, place, steps).flip(-2).cummin(-2).values.flip(-2)
     taken = torch.where(before >= 0, before, after)
-    found = torch.where(taken < steps, values.gather(1, taken.clamp(max=steps - 1)), location)
+    found = torch.where(taken < steps, values.gather(-2, taken.clamp(max=steps - 1)), location)
     return torch.where(wild, found, values)
 
 

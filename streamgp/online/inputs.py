@@ -170,12 +170,12 @@ class KernelInputs(Declared, nn.Module):
         self.channels = channels
 
     def _of_channels(self, past: Tensor, future: Tensor) -> Tensor:
-        """(G',) of the groups that are channels."""
-        return torch.cat((past[: self.channels], future))
+        """(..., G') of the groups that are channels."""
+        return torch.cat((past[..., : self.channels], future), -1)
 
     @property
     def scale(self) -> Tensor:
-        """(G,) what one standardised unit of each group is, in the units of the columns."""
+        """(..., G) what one standardised unit of each group is, in the units of the columns."""
         return self.of_groups(self._of_channels(self.scaling.past.scale, self.scaling.future.scale))
 
     def of_groups(self, scale: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ class KernelInputs(Declared, nn.Module):
         return (torch.exp(-log_lengthscale.to(sizes.device)) / sizes.sqrt())[self.groups]
 
     def forward(self, x: Inputs) -> Tensor:
-        """(N, W)"""
+        """(..., N, W)"""
         past, future = self.scaling.past, self.scaling.future
         units = (self._of_channels(*pair) for pair in ((past.location, future.location), (past.scale, future.scale)))
         return self.standardised(x.flat(), *units)
@@ -242,11 +242,14 @@ class KernelInputs(Declared, nn.Module):
         """The windows without lags where the targets are hidden."""
         return Inputs(x.past[:, :0], x.future) if self.without_past else x
 
-    def bridged(self, x: Inputs, deviations: float) -> Inputs:
-        """Windows with values beyond this many standard deviations of their channel replaced; see
+    def bridged(self, x: Inputs, deviations: Tensor) -> Inputs:
+        """Windows with values beyond this many standard deviations of their channel, () or (K,), replaced; see
         `glitches.bridged`."""
+        scaling, limit = self.scaling, deviations[..., None, None, None]
         past, future = (
-            bridged(values, scaler.location.to(values), scaler.scale.to(values), deviations)
-            for values, scaler in ((x.past, self.scaling.past), (x.future, self.scaling.future))
+            bridged(
+                values, one.location.to(values)[..., None, None, :], one.scale.to(values)[..., None, None, :], limit
+            )
+            for values, one in ((x.past, scaling.past), (x.future, scaling.future))
         )
         return x._replace(past=past, future=future)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -35,7 +36,7 @@ from streamgp.online.blown import NOT_FINITE, absurd, blown, some_of
 from streamgp.online.column_kernel import ColumnKernel
 from streamgp.online.glitches import plausible
 from streamgp.online.held_out import doubtful, widening
-from streamgp.online.inputs import KernelInputs, reporting, usable
+from streamgp.online.inputs import KernelInputs, learned, reporting, usable
 from streamgp.online.options import KernelOptions, OnlineOptions, StreamOptions
 from streamgp.online.posterior import Arrival, DrawsFunctions, Look, Posterior, Rows, Units, no_rows
 from streamgp.online.recent import RecentWindows
@@ -44,7 +45,7 @@ from streamgp.online.reservoir import Reservoir, Sample
 from streamgp.online.scaling import Standardiser
 from streamgp.online.standardised import Standardised
 from streamgp.online.variance import random_walk_variance
-from streamgp.online.winsorise import FAR, Winsoriser, far_off
+from streamgp.online.winsorise import Winsoriser, far_off
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.recalled import Recalls
 from streamgp.state import Declared, Nested, Parts, RandomState, Value, fingerprint, holding
@@ -168,8 +169,12 @@ class StreamModel(Recalls, Declared, Model):
     def predict(self, x: Inputs) -> Predictive:
         """The forecast; before anything is learned N(r(x), random-walk variance), or the prior of outcomes."""
         if len(x.future) > CHUNK:
-            parts = [self.predict(x.rows(slice(at, at + CHUNK))) for at in range(0, len(x.future), CHUNK)]
+            parts = [self.forecast(x.rows(slice(at, at + CHUNK))) for at in range(0, len(x.future), CHUNK)]
             return self.family.from_parameters(torch.cat([part.parameters() for part in parts], 1))
+        return self.forecast(x)
+
+    def forecast(self, x: Inputs) -> Predictive:
+        """`predict` of all windows (..., N, L, D) at once."""
         x, z = self._bridged(x)
         return self._issue(x, self.posterior.look(z), self._shift(x))
 
@@ -194,11 +199,12 @@ class StreamModel(Recalls, Declared, Model):
         return found
 
     def _bridged(self, x: Inputs) -> tuple[Inputs, Tensor]:
-        """Windows without what is taken for a glitch, and (N, W) of them standardised."""
+        """Windows without what is taken for a glitch, and (..., N, W) of them standardised."""
         z = self.inputs(x)
-        if not self.winsorise.doubts(z, self.posterior.weight):
+        beyond = self.winsorise.doubts(z, self.posterior.weight)
+        if beyond is None:
             return x, z
-        x = self.inputs.bridged(x, FAR)
+        x = self.inputs.bridged(x, beyond)
         return x, self.inputs(x)
 
     @torch.no_grad()
@@ -218,9 +224,8 @@ class StreamModel(Recalls, Declared, Model):
     def glitches(self, x: Inputs) -> Tensor:
         """(N,) which windows have a value that `predict` takes for a glitch, and replaces."""
         z: Tensor = self.inputs(x)
-        if not self.winsorise.doubts(z, self.posterior.weight):
-            return torch.zeros(len(z), dtype=torch.bool, device=z.device)
-        return (z.abs() > FAR).any(1)
+        beyond = self.winsorise.doubts(z, self.posterior.weight)
+        return (z.abs() > (torch.inf if beyond is None else beyond)).any(1)
 
     def warnings(self) -> list[str]:
         """What a user of the forecasts should know of the model as it is now."""
@@ -249,7 +254,7 @@ class StreamModel(Recalls, Declared, Model):
             step = self._rebuild(x, y, "rebuild: first windows") if len(y) else self._step("nothing observed")
             return reporting(step, glitches)
         z = self.inputs(x)
-        near = self.winsorise.admits(z, self.posterior.weight)
+        near = self.winsorise.admits(z, torch.isfinite(y).any(1), self.posterior.weight)
         if not bool(near.all()):
             some = self._learned(x.rows(near), y[near], z[near]) if bool(near.any()) else self._step("update")
             return reporting(some, far_off(int((~near).sum())))
@@ -258,23 +263,34 @@ class StreamModel(Recalls, Declared, Model):
     def _learned(self, x: Inputs, y: Tensor, z: Tensor) -> Step:
         """Learn windows, z when standardised, or rebuild with them."""
         since, before = self.seen + len(y) - self.tried, self.rebuilt
-        if self.recalled is not None and self.posterior.waits(len(y)) and not self._due(since, len(y)):
+        due = since, len(y), self.tried
+        if self.recalled is not None and self.posterior.waits(len(y)) and not self.due(*due):
             return Step(math.nan, self.posterior.size, True, "rows wait")
-        look, shift = self.posterior.glance(z), self._shift(x)
-        self.posterior.scored(look, self._standardised(y, shift))
-        look = self.posterior.measured(look, self.winsorise.reaches(y, self._issue(x, look, shift)))
-        y = self.winsorise(y, self._issue(x, look, shift), self.posterior.weight)
-        if not self._due(since, len(y)):
-            return self._learn(x, y, look, shift, "update")
+        look, shift, y = self.limited(x, y, z)
+        if not self.due(*due):
+            return self.learn(x, y, look, shift, "update")[0]
         if self.posterior.carries and self.seen + len(y) > self.memory.capacity:
             step = self._transfer(x, y, shift, f"transfer: {since} rows")
         else:
             step = self._rebuild(x, y, f"rebuild: {since} rows")
         if self.rebuilt > before:
             return step
-        learned = self._learn(x, y, look, shift, "update")
+        learned = self.learn(x, y, look, shift, "update")[0]
         self.tried = self.seen
         return learned._replace(healthy=False, done=f"{step.done}; {learned.done}")
+
+    def limited(self, x: Inputs, y: Tensor, z: Tensor) -> tuple[Look, Tensor, Tensor]:
+        """How windows that are not learned yet look, their reference, and their truths, winsorised.
+
+        Args:
+            x: (..., N, L, D) windows.
+            y: (..., N, T) truths, NaN = not observed.
+            z: (..., N, W) the windows, standardised.
+        """
+        look, shift = self.posterior.glance(z), self._shift(x)
+        self.posterior.scored(look, self._standardised(y, shift))
+        look = self.posterior.measured(look, self.winsorise.reaches(y, self._issue(x, look, shift)))
+        return look, shift, self.winsorise(y, self._issue(x, look, shift), self.posterior.weight)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Learn all windows, equally weighted, an epoch at a time; a fit of the same windows goes on where the last one
@@ -300,7 +316,9 @@ class StreamModel(Recalls, Declared, Model):
             put_back, why, more = None if first else self.posterior.snapshot(), "", True
             try:
                 more = self.posterior.epoch(rows, units, first, self.generator, left)
-                self._refuse_blown(rows.z, rows.y)
+                if (off := float(self._off(rows.z, rows.y))) > 1.0:
+                    hint = "options of the model that are not its defaults are the first suspects"
+                    raise NumericalError(absurd(off), hint=hint)
             except NumericalError as error:
                 if put_back is None:
                     raise
@@ -337,16 +355,21 @@ class StreamModel(Recalls, Declared, Model):
         self.posterior.check(y, self.shape.targets)
         return usable(x, y)
 
-    def _due(self, since: int, rows: int) -> bool:
-        """Whether a rebuild is due, so many rows after the last try, these rows among them."""
-        early = PATIENCE * self.tried + rows
+    def due(self, since: Any, rows: Any, tried: Any) -> Any:
+        """Whether a rebuild is due; numbers, or (K,) of many models.
+
+        Args:
+            since: rows after the last try.
+            rows: those among them that are learned now.
+            tried: rows at the last try.
+        """
         if self.posterior.overdue and since >= HASTE:
             return True
-        usual = self.posterior.interval(self.options.rebuild, self.tried)
-        return bool(self.options.rebuild) and since >= min(usual, early)
+        usual = self.posterior.interval(self.options.rebuild, tried)
+        return bool(self.options.rebuild) & ((since >= usual) | (since >= PATIENCE * tried + rows))
 
     def _shift(self, x: Inputs) -> Tensor:
-        """(N, T) the reference, of which targets are departures; where they have no units, nothing."""
+        """(..., N, T) the reference, of which targets are departures; where they have no units, nothing."""
         if not self.posterior.units:
             return x.future.new_zeros(())
         found: Tensor = self.reference(x)
@@ -363,7 +386,8 @@ class StreamModel(Recalls, Declared, Model):
         if bool((self.widening != 1.0).any()):
             wider = self.widening.sqrt()
             issued = issued.affine(wider, (1.0 - wider) * issued.mean)
-        return issued.affine(self.outputs.scale.to(shift), self.outputs.location.to(shift) + shift)
+        location, scale = (part.to(shift).unsqueeze(-2) for part in (self.outputs.location, self.outputs.scale))
+        return issued.affine(scale, location + shift)
 
     def targets(self, x: Inputs, y: Tensor) -> Tensor:
         """(N, T) standardised where they have units; NaN stays NaN."""
@@ -375,21 +399,19 @@ class StreamModel(Recalls, Declared, Model):
         return Standardised(self.inputs, self.reference, self.outputs)
 
     def _standardised(self, y: Tensor, shift: Tensor) -> Tensor:
-        if not self.posterior.units:
-            return y
-        return (y - shift - self.outputs.location.to(y)) / self.outputs.scale.to(y)
+        return self.standardised.truths(y, shift) if self.posterior.units else y
 
-    def _learn(self, x: Inputs, y: Tensor, look: Look, shift: Tensor, done: str) -> Step:
-        """Learn rows under the hyper-parameters of now, and offer them to the memory. shift: of `_shift`."""
-        time = self.options.forgetting(self.shape)
+    def learn(self, x: Inputs, y: Tensor, look: Look, shift: Tensor, done: str) -> list[Step]:
+        """Learn rows under the hyper-parameters of now, and offer them to the memory: a step of each model. Arguments
+        as `limited` has them."""
         put_back, offered = self.posterior.snapshot(), self.memory.offer(x, y, self.generator)
-        learned = self._standardised(y, shift)
+        learned, time = self._standardised(y, shift), self.options.forgetting(self.shape)
         arrival = Arrival(
             learned,
-            1.0 if time is None else math.exp(-len(y) / time),
+            1.0 if time is None else math.exp(-y.shape[-2] / time),
             offered.rows,
             offered.places,
-            self.memory.shares(),
+            self.memory.shares,
             lambda: self._rows(self.memory.sample(), rescale=False)[0],
             lambda rows: self._older(rows, offered.places),
         )
@@ -399,12 +421,21 @@ class StreamModel(Recalls, Declared, Model):
             offered.put_back()
             self._attach()
 
-        def work() -> str:
+        def work() -> tuple[str, Tensor]:
             event = self.posterior.absorb(look, arrival)
-            self._refuse_blown(look.z, learned, look.mean)
-            return event
+            return event, self._off(look.z, learned, look)
 
         return self._attempt(work, back, done)
+
+    def begin(self, sample: Sample, done: str, fill: bool) -> list[Step]:
+        """Let many models learn windows (K, N, ...) from the beginning; a step of each, `done`. fill: of `_rows`."""
+        return self._attempt(lambda: self._begun(sample, True, fill), lambda: None, done)
+
+    def _begun(self, sample: Sample, rescale: bool, fill: bool = True) -> tuple[str, Tensor]:
+        """Learn windows from the beginning; what happened, and `_off`."""
+        rows, units = self._rows(sample, rescale, fill)
+        event = self.posterior.rebuild(rows, units, self.generator)
+        return event, self._off(rows.z, rows.y)
 
     def _rebuild(self, x: Inputs, y: Tensor, done: str) -> Step:
         """Offer rows to the memory, and learn the memory from the beginning."""
@@ -419,16 +450,15 @@ class StreamModel(Recalls, Declared, Model):
             self.rebuilt, self.tried, self.widening = rebuilt, tried, wider
             self._attach()
 
-        def work() -> str:
+        def work() -> tuple[str, Tensor]:
             sample = self.memory.sample()
-            rows, units = self._rows(sample, rescale=not self.rebuilt or self.posterior.rescales(len(sample.y)))
-            event = self.posterior.rebuild(rows, units, self.generator)
-            self._refuse_blown(rows.z, rows.y)
+            found = self._begun(sample, rescale=not self.rebuilt or self.posterior.rescales(len(sample.y)))
             self.rebuilt = self.tried = self.seen
             self.widening = torch.ones_like(self.widening)
-            return event
+            return found
 
-        return self._attempt(work, back, done)
+        (step,) = self._attempt(work, back, done)
+        return step
 
     def _transfer(self, x: Inputs, y: Tensor, shift: Tensor, done: str) -> Step:
         """Move hyper-parameters and basis by the memory, carry the posterior through, and learn rows. shift: of
@@ -440,66 +470,66 @@ class StreamModel(Recalls, Declared, Model):
             self.rebuilt, self.tried = rebuilt, tried
             self._attach()
 
-        def work() -> str:
+        def work() -> tuple[str, Tensor]:
             rows, units = self._rows(self.memory.sample(), rescale=False)
             event = self.posterior.transfer(rows, units, self.generator)
-            self._refuse_blown(rows.z, rows.y)
             self.rebuilt = self.tried = self.seen
-            return event
+            return event, self._off(rows.z, rows.y)
 
-        moved = self._attempt(work, back, done)
+        (moved,) = self._attempt(work, back, done)
         if self.rebuilt == rebuilt:
             return moved
-        learned = self._learn(x, y, self.posterior.glance(self.inputs(x)), shift, moved.done)
+        (learned,) = self.learn(x, y, self.posterior.glance(self.inputs(x)), shift, moved.done)
         self.tried = self.seen
         return learned
 
-    def _attempt(self, work: Callable[[], str], back: Callable[[], None], done: str) -> Step:
-        """Do it; where it fails numerically all is put back, and the step says why."""
+    def _attempt(self, work: Callable[[], tuple[str, Tensor]], back: Callable[[], None], done: str) -> list[Step]:
+        """Do it, which returns what happened and `_off`. Where it fails numerically the step says why, and all of one
+        model is put back; of many, who holds their states keeps those from before."""
         try:
-            event, loss = work(), self.posterior.loss()
-            finite = self.posterior.healthy and math.isfinite(loss)
-            why = "" if finite else NOT_FINITE
+            event, off = work()
+            found = [
+                (loss, absurd(far) if far > 1.0 else "" if well and math.isfinite(loss) else NOT_FINITE)
+                for (loss, well), far in zip(self.posterior.judged(), off.tolist(), strict=True)
+            ]
         except NumericalError as error:
-            event, loss, why = "", math.nan, error.message
-        if not why:
-            return Step(loss, self.posterior.size, True, _joined(done, event))
-        back()
-        return self._step(_joined(done, f"undone: {why}"), healthy=False)
+            event, found = "", [(math.nan, error.message)]
+        if found[0][1] and not self.posterior.many:
+            back()
+            return [self._step(_joined(done, f"undone: {found[0][1]}"), healthy=False)]
+        size, done = self.posterior.size, _joined(done, event)
+        return [learned(loss, size, why, done) for loss, why in found]
 
-    def _refuse_blown(self, z: Tensor, y: Tensor, before: Tensor | None = None) -> None:
-        """See that the posterior stays near rows that it has just learned; O(1) of them.
+    def _off(self, z: Tensor, y: Tensor, before: Look | None = None) -> Tensor:
+        """(1,) or (K,) how far a posterior is from rows that it has just learned, as `blown` says; O(1) of the rows.
 
         Args:
-            z: (N, W) standardised windows.
-            y: (N, T) standardised targets, NaN = not observed.
-            before: (N, T) its mean before; where that was as far off, learning is how it comes back.
-
-        Raises:
-            NumericalError: its mean is beyond `blown.BLOWN`.
+            z: (..., N, W) standardised windows.
+            y: (..., N, T) standardised targets, NaN = not observed.
+            before: how they looked before; where its mean was as far off, learning is how it comes back.
         """
-        if not self.posterior.units or not len(y):
-            return
-        mean = self.posterior.glance(z[some_of(len(y))]).mean
-        (off,) = blown(mean[None], y[None], None if before is None else before[None]).tolist()
-        if off > 1.0:
-            hint = "options of the model that are not its defaults are the first suspects"
-            raise NumericalError(absurd(off), hint=hint)
+        if not self.posterior.units or not y.shape[-2]:
+            return y.new_zeros(1)
+        some, then = some_of(y.shape[-2]), None if before is None else before.mean
+        mean = self.posterior.glance(z[..., some, :]).mean if before is None else self.posterior.means(before, some)
+        there = torch.isfinite(y[..., some, :]).any(-1, keepdim=True)
+        return blown(torch.where(there, mean, 0.0), y, then).reshape(-1)
 
     def _rows(self, sample: Sample, rescale: bool, fill: bool = True) -> tuple[Rows, Units]:
         """A sample in standardised units; `rescale`: of reference and scaling that are estimated from it; `fill`: what
         is missing is predicted, which differs from one epoch of a fit to the next."""
         x, y, weight, places = sample
-        filled, missing = y, ~torch.isfinite(y)
+        filled, seen = y, torch.isfinite(y)
+        missing = seen.any(-1, keepdim=True) & ~seen
         if fill and self.rebuilt and self.posterior.units and bool(missing.any()):
-            filled = torch.where(missing, self.predict(x).mean, y)
+            many = self.posterior.many
+            issued = self._issue(x, self.posterior.glance(self.inputs(x)), self._shift(x)) if many else self.predict(x)
+            filled = torch.where(missing, issued.mean, y)
         before = self.outputs.scale
-        if rescale:
-            if isinstance(self.reference, LearnedReference):
-                self.reference.fit(x, filled, weight)
+        if rescale and self.posterior.units:
+            self.standardised.fit(x, filled, weight)
+        elif rescale:
             self.inputs.scaling.fit(x)
-            if self.posterior.units:
-                self.outputs.fit(filled - self._shift(x), filled)
         inputs, shift = self.inputs, self._shift(x)
         units = Units(inputs.scale, self.outputs.scale, before, inputs.inverse, inputs.groups, inputs)
         learned = self._standardised(y, shift)

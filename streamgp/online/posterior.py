@@ -1,13 +1,15 @@
 """What a model family implements: inference on standardised rows. It knows nothing of streams.
 
-Shapes: N rows, W columns of a standardised window, T target columns, G groups of columns that share a lengthscale.
+Shapes: N rows, W columns of a standardised window, T target columns, G groups of columns that share a lengthscale. A
+posterior that is of `many` models has K of them, and all that is said of N rows has a leading axis K: (K, N, W),
+(K, N, T); a row without a truth is one that a model does not have.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from pydantic import BaseModel
@@ -88,11 +90,11 @@ class Arrival(NamedTuple):
 
     Attributes:
         y: (N, T) standardised targets, winsorised, NaN = not observed.
-        kept: part of the weight of everything older that is not forgotten.
+        kept: part of the weight of everything older that is not forgotten, if N rows have come.
         rows: (B,) those of the N rows that the memory keeps.
         places: (B,) where.
-        shares: (C,) how many rows of the forgetting stream each place of the memory now stands for, 0 where it is
-            empty.
+        shares: function () -> (C,) how many rows of the forgetting stream each place of the memory now stands for, 0
+            where it is empty.
         memory: function () -> all rows that the memory keeps, these among them: for a posterior that was fitted to
             other rows before.
         older: function (R,) -> at most R of the rows that the memory kept before, at random; their weights add up to
@@ -103,7 +105,7 @@ class Arrival(NamedTuple):
     kept: float
     rows: Tensor
     places: Tensor
-    shares: Tensor
+    shares: Callable[[], Tensor]
     memory: Callable[[], Rows]
     older: Callable[[int], Rows]
 
@@ -157,8 +159,10 @@ class Posterior(nn.Module, ABC):
         summing: how a batch fit sums over its rows.
         sharing: how a batch fit computes the gradient of a mini-batch.
         carries: whether a rebuild carries the posterior through (`transfer`), once the memory has lost rows.
+        many: whether it is of K models at once.
     """
 
+    many: ClassVar[bool] = False
     family: type[Predictive] = Gaussian
     units: bool = True
     robust: bool = False
@@ -255,7 +259,7 @@ class Posterior(nn.Module, ABC):
         return True
 
     def interval(self, rebuild: int, seen: int) -> float:
-        """Rows from one rebuild to the next, after `seen` rows. rebuild: the option."""
+        """Rows from one rebuild to the next, after `seen` rows; (K,) each of K models. rebuild: the option."""
         return rebuild
 
     @property
@@ -296,6 +300,14 @@ class Posterior(nn.Module, ABC):
 
         After learning, a value that is not finite counts as a numerical failure: what was learned is undone.
         """
+
+    def judged(self) -> list[tuple[float, bool]]:
+        """Loss and health of each model."""
+        return [(self.loss(), self.healthy)]
+
+    def means(self, look: Look, rows: slice) -> Tensor:
+        """(..., R, T) of the function now, at some of the rows of a look that may be older."""
+        return self.glance(look.z[..., rows, :]).mean
 
     def check(self, y: Tensor, names: Sequence[str]) -> None:
         """Check that the targets (N, T) of these names are valid for the likelihood.

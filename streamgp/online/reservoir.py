@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import torch
 from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Shape
+from streamgp.online.stacked import Stacked
 
 WINDOWS = ("past", "future", "y")
 """The parts that hold windows and truths: most of the bytes, of which a batch changes few."""
 KEYS = ("key", "arrival", "seen", "threshold")
 """The other parts."""
+EMPTY = 1e6
+"""Beyond all keys, which are below 7: log e of the largest e that is drawn. Empty places stand there in their order."""
 State: TypeAlias = "dict[str, Tensor]"
 """Of K streams, which is their leading axis."""
 
@@ -74,11 +77,12 @@ def offer(held: State, there: Tensor, rate: float, generator: Generator) -> Ente
     draws = torch.empty(there.shape, dtype=FLOAT).exponential_(generator=generator).clamp_min_(1e-300).log_()
     key = torch.where(there, draws.to(arrival) - rate * arrival, torch.inf)
     every = torch.cat((held["key"], key), 1)
-    ordered = every.sort(dim=1, stable=True)
-    stays = torch.zeros_like(every, dtype=torch.bool).scatter_(1, ordered.indices[:, :capacity], True)
+    order = torch.where(every.isinf(), EMPTY + torch.arange(every.shape[1], device=every.device), every)
+    leaving = order.topk(there.shape[1], dim=1, sorted=False).indices
+    stays = torch.ones_like(every, dtype=torch.bool).scatter_(1, leaving, False)
     at = series, places = (~stays[:, :capacity]).nonzero(as_tuple=True)  # as many as enter, stream by stream
     window = stays[:, capacity:].nonzero(as_tuple=True)
-    held["threshold"] = torch.minimum(held["threshold"], ordered.values[:, capacity])
+    held["threshold"] = torch.minimum(held["threshold"], every.gather(1, leaving).amin(1))
     held["key"] = held["key"].index_put(at, key[window])
     held["arrival"] = held["arrival"].index_put(at, arrival[window])
     held["seen"] = held["seen"] + there.sum(1)
@@ -196,3 +200,62 @@ class Reservoir(nn.Module):
         """What is kept, in the order of arrival."""
         index = self.places()
         return Sample(Inputs(self.past[index], self.future[index]), self.y[index], self.shares()[index], index)
+
+
+class StackedReservoir(Reservoir):
+    """The reservoirs of K series of a fleet, whose windows stay where the states of all series are.
+
+    Args:
+        capacity: C.
+        shape: of the windows.
+        memory: τ, as of `Reservoir`.
+
+    Attributes:
+        key, arrival, seen, threshold: (K, ...) of these series.
+        series: the states of all; its windows are "memory.past", "memory.future" and "memory.y".
+        codes: (K,) of the series.
+    """
+
+    NOT_STATE: ClassVar = {"entered": "windows that are being learned"}
+
+    def __init__(self, capacity: int, shape: Shape, memory: float | None) -> None:
+        super().__init__(capacity, shape, memory)
+        self.series: Stacked
+        self.codes: Tensor
+        self.entered: tuple[Entered, Inputs, Tensor] | None = None
+
+    def offer(self, x: Inputs, y: Tensor, generator: Generator) -> Offered:
+        """Windows (K, N, ...) and truths (K, N, T), of which `keep` writes those that enter; a row without a truth is
+        none."""
+        held = self._keys()
+        entered = offer(held, torch.isfinite(y).any(2), self.rate, generator)
+        self.entered = entered, x, y
+        for name, value in held.items():
+            setattr(self, name, value)
+        return Offered(entered.rows, entered.places, lambda: None)
+
+    def keep(self, well: Tensor) -> None:
+        """Write the windows that entered the reservoirs of some of the K series. well: (K,) whether of one."""
+        if self.entered is None:
+            return
+        (series, places, rows), x, y = self.entered
+        some, self.entered = well[series], None
+        series, places, rows = series[some], places[some], rows[some]
+        for name, part in zip(WINDOWS, (x.past, x.future, y), strict=True):
+            self.series.write(f"memory.{name}", (self.codes[series], places), part[series, rows])
+
+    def shares(self) -> Tensor:
+        """(K, C), as of one."""
+        return shares(self._keys(), self.rate)
+
+    def sample(self) -> Sample:
+        """What was kept, (K, C) in the order of arrival; NaN where a place is empty."""
+        held = self.series.take(self.codes, [f"memory.{name}" for name in WINDOWS])
+        held = ordered({name.removeprefix("memory."): part for name, part in held.items()} | self._keys())
+        empty = ~held["key"].isfinite()
+        for name in WINDOWS if bool(empty.any()) else ():
+            held[name][empty] = torch.nan
+        return Sample(Inputs(held["past"], held["future"]), held["y"], shares(held, self.rate), held["arrival"])
+
+    def _keys(self) -> State:
+        return {name: getattr(self, name) for name in KEYS}

@@ -7,8 +7,6 @@ thousandth of its size, so that its first bands do not depend on its unit.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -46,13 +44,14 @@ def moments(values: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tens
 
 def standardised(values: Tensor, location: Tensor, scale: Tensor) -> Tensor:
     """Values in these units; NaN becomes 0."""
-    return torch.nan_to_num((values - location) / scale, nan=0.0, posinf=None, neginf=None)
+    return (values - location).div_(scale).nan_to_num_(nan=0.0)
 
 
 class Standardiser(Declared):
     """Per-channel location and scale; Stateful.
 
-    Until `fit` it changes nothing (location 0, scale 1). A second `fit` replaces the first.
+    Until `fit` it changes nothing (location 0, scale 1). A second `fit` replaces the first. Fitted to the values of K
+    models at once, it has a location and a scale (K, C) of each.
 
     Args:
         channels: C, the length of the last dimension.
@@ -74,15 +73,14 @@ class Standardiser(Declared):
         self.fitted = False
 
     def fit(self, values: Tensor, targets: Tensor | None = None) -> None:
-        """Estimate from values (..., C), NaN left out; a channel without any value keeps location 0, scale 1.
+        """Estimate from values (..., N, C), NaN left out; a channel without any value keeps location 0, scale 1.
 
         Args:
-            values: (..., C)
-            targets: (..., C), of which the values are departures: a column of these that never varied has the scale
+            values: (N, C), or (K, N, C) of K models.
+            targets: as many, of which the values are departures: a column of these that never varied has the scale
                 `still`. Without, it is 1.
         """
-        rows = values.reshape(math.prod(values.shape[:-1]), values.shape[-1]).to(FLOAT)
-        self.location, self.scale = moments(rows, None if targets is None else targets.to(FLOAT))
+        self.location, self.scale = moments(values.to(FLOAT), None if targets is None else targets.to(FLOAT))
         self.fitted = True
 
     def transform(self, values: Tensor) -> Tensor:
@@ -126,6 +124,6 @@ class InputScaling(Declared):
         self.past.fitted = self.future.fitted = fitted
 
     def fit(self, x: Inputs) -> None:
-        """Estimate from the windows x."""
-        self.past.fit(x.past)
-        self.future.fit(x.future)
+        """Estimate from the windows x, (..., N, L, D) and (..., N, H, F)."""
+        self.past.fit(x.past.flatten(-3, -2))
+        self.future.fit(x.future.flatten(-3, -2))

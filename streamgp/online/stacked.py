@@ -85,7 +85,14 @@ class Packed(NamedTuple):
 
     def truths(self, y: Tensor) -> Tensor:
         """(R, ...) of the batch -> (K, N, ...); NaN where a series has no window."""
-        return self.laid(y) if self.even else torch.where(self._shown(y.dim() + 1), y[self.rows], torch.nan)
+        laid = self.laid(y)
+        if not self.even and not bool(self.there.all()):
+            laid[~self.there] = torch.nan  # a copy of `y`
+        return laid
+
+    def windows(self, x: Inputs) -> Inputs:
+        """R windows without a context -> (K, N, L, D) and (K, N, H, F), as `truths`."""
+        return Inputs(self.truths(x.past), self.truths(x.future))
 
     def back(self, values: Tensor) -> Tensor:
         """(K, N, ...) -> (R, ...), in the order of the batch."""
@@ -160,7 +167,10 @@ class Stacked(Declared):
         new, names = codes >= self.size, self.fresh if names is None else names
         if bool(new.all()):
             return {name: self.fresh[name].expand(len(codes), *self.fresh[name].shape).clone() for name in names}
-        found = {name: self._held[name][codes.clamp(max=self.size - 1)] for name in names}
+        at = _together(codes) if not bool(new.any()) else codes.clamp(max=self.size - 1)
+        found = {name: self._held[name][at] for name in names}
+        if isinstance(at, slice):
+            found = {name: part.clone() for name, part in found.items()}
         if bool(new.any()):
             for name, part in found.items():
                 part[new] = self.fresh[name]
@@ -169,8 +179,9 @@ class Stacked(Declared):
     def put(self, codes: Tensor, state: Mapping[str, Tensor]) -> None:
         """New states of series that have room."""
         self._own()
+        at = _together(codes)
         for name, part in state.items():
-            self._held[name][codes] = part
+            self._held[name][at] = part
 
     def write(self, name: str, at: tuple[Tensor, Tensor], values: Tensor) -> None:
         """Change a tensor of the states at these series and places."""
@@ -211,6 +222,13 @@ class Stacked(Declared):
             self.size, self._lent = size, False
 
         return put
+
+
+def _together(codes: Tensor) -> Tensor | slice:
+    """Codes (K,) that follow one another as a slice: what they are of is then copied in one piece."""
+    if not len(codes) or not bool((codes.diff() == 1).all()):
+        return codes
+    return slice(int(codes[0]), int(codes[0]) + len(codes))
 
 
 def chosen(codes: Tensor, state: Mapping[str, Tensor], where: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:

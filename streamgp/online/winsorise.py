@@ -67,69 +67,61 @@ class Winsoriser(nn.Module):
         """The truths to learn from.
 
         Args:
-            y: (N, T) as observed; NaN stays NaN.
+            y: (..., N, T) as observed; NaN stays NaN, and a row without a truth is none.
             forecast: of these rows, before they are learned.
-            rows: () or (T,) how many the model has learned so far.
+            rows: (), (T,), or (K, 1) of K models: how many each has learned so far.
 
         Returns:
-            (N, T)
+            (..., N, T)
         """
-        there, issued = _every(y), (forecast.mean[None], forecast.variance[None])
-        within, excess = self.limited(there, *issued, y[None], rows.reshape(1, -1), self.excess[None])
-        self.excess = excess[0]
-        return within[0]
+        there, rows = torch.isfinite(y).any(-1), torch.atleast_1d(rows)
+        within, self.excess = self.limited(there, forecast.mean, forecast.variance, y, rows, self.excess)
+        return within
 
     def limited(
         self, there: Tensor, mean: Tensor, variance: Tensor, y: Tensor, rows: Tensor, excess: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The truths to learn from, of K models, and which recent part was beyond the limit, (K, T).
+        """The truths to learn from, of one model or of K, and which recent part was beyond the limit, (..., T).
 
         Args:
-            there: (K, N) whether a model has a window at this place.
-            mean: (K, N, T) of the forecasts of these rows, before they are learned.
-            variance: (K, N, T)
-            y: (K, N, T) as observed; NaN stays NaN.
-            rows: (K, 1) or (K, T) that each has learned.
-            excess: (K, T) the part so far.
+            there: (..., N) whether a model has a window at this place.
+            mean: (..., N, T) of the forecasts of these rows, before they are learned.
+            variance: (..., N, T)
+            y: (..., N, T) as observed; NaN stays NaN.
+            rows: (..., 1) or (..., T) that each has learned.
+            excess: (..., T) the part so far.
         """
-        if self.deviations is None or not y.shape[1]:
+        if self.deviations is None or not y.shape[-2]:
             return y, excess
         most, off = self.deviations * variance.sqrt(), y - mean
-        beyond = (off.abs() > most) & (rows >= self.settled)[:, None]
-        within = torch.where(beyond & (excess <= LASTING)[:, None], mean + off.clamp(-most, most), y)
+        beyond = (off.abs() > most) & (rows >= self.settled).unsqueeze(-2)
+        within = torch.where(beyond & (excess <= LASTING).unsqueeze(-2), mean + off.clamp(-most, most), y)
         return within, self._averaged(excess, beyond, there)
 
     def reaches(self, y: Tensor, forecast: Predictive) -> Tensor:
-        """(N,) which rows have a truth beyond the limit of this forecast; larger variances only make them fewer."""
+        """(..., N) which rows have a truth beyond the limit of this forecast; larger variances only make them fewer."""
         if self.deviations is None:
-            return torch.zeros(len(y), dtype=torch.bool, device=y.device)
-        return ((y - forecast.mean).abs() > self.deviations * forecast.variance.sqrt()).any(1)
+            return torch.zeros(y.shape[:-1], dtype=torch.bool, device=y.device)
+        return ((y - forecast.mean).abs() > self.deviations * forecast.variance.sqrt()).any(-1)
 
-    def admits(self, z: Tensor, rows: Tensor) -> Tensor:
-        """(N, W) standardised windows -> (N,) whether they are learned: none of whose columns is beyond `FAR`.
+    def admits(self, z: Tensor, there: Tensor, rows: Tensor) -> Tensor:
+        """(..., N) which windows are learned: those that are there, and none of whose columns is beyond `FAR`.
 
         A glitch stands in L windows as a lag. Where most of the newest rows are so far out the process has changed, and
-        all are learned. rows: () or (T,) as of `forward`.
-        """
-        admitted, far = self.admitted(_every(z), z[None], rows.reshape(1, -1).amin(1), self.far[None])
-        self.far = far[0]
-        return admitted[0]
-
-    def admitted(self, there: Tensor, z: Tensor, rows: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
-        """(K, N) whether windows are learned, as of `admits`, of K models; and which recent part was so far out, (K,).
+        all are learned.
 
         Args:
-            there: (K, N) whether a model has a window at this place.
-            z: (K, N, W)
-            rows: (K,) that each has learned.
-            far: (K,) the part so far.
+            z: (..., N, W) standardised windows.
+            there: (..., N) whether a model has a window at this place.
+            rows: as of `forward`.
         """
-        settled = rows >= self.settled
-        if self.deviations is None or not z.shape[1] or not bool(settled.any()):
-            return there, far
-        beyond = (z.abs() > FAR).any(2)
-        admitted = there & ~(beyond & (settled & (far <= LASTING))[:, None])
-        return admitted, torch.where(settled, self._averaged(far, beyond, there), far)
+        settled = torch.atleast_1d(rows).amin(-1) >= self.settled
+        if self.deviations is None or not z.shape[-2] or not bool(settled.any()):
+            return there
+        beyond, certain = (z.abs() > FAR).any(-1), settled & (self.far <= LASTING)
+        self.far = torch.where(settled, self._averaged(self.far, beyond, there), self.far)
+        found: Tensor = there & ~(beyond & certain[..., None])
+        return found
 
     def weighed(self, there: Tensor, lever: Tensor, rows: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
         """(K, N, 1) weights 1/max(1, leverage) of windows, 0 where none is, or 1 where most of the newest rows of a
@@ -149,24 +141,25 @@ class Winsoriser(nn.Module):
         weight = torch.where(less[:, None, None], one * lever.clamp(min=1.0).reciprocal(), one)
         return weight, torch.where(settled, self._averaged(far, lever[..., 0] > 1.0, there), far)
 
-    def doubts(self, z: Tensor, rows: Tensor) -> bool:
-        """Whether one of these windows (N, W) has a value that `admits` would take for a glitch; nothing changes."""
-        if self.deviations is None or not z.numel() or bool((rows < SETTLED).any()) or self.far > LASTING:
-            return False
-        return bool(z.abs().amax() > FAR)
+    def doubts(self, z: Tensor, rows: Tensor) -> Tensor | None:
+        """() or (K,) the deviations beyond which a value is a glitch, where one of these windows (..., N, W) has such a
+        value; else None. Nothing changes."""
+        if self.deviations is None or not z.numel():
+            return None
+        certain = (torch.atleast_1d(rows).amin(-1) >= SETTLED) & (self.far <= LASTING)
+        if not bool((certain & (z.abs().amax((-2, -1)) > FAR)).any()):
+            return None
+        return torch.where(certain, FAR, torch.inf)
 
     def _averaged(self, part: Tensor, found: Tensor, there: Tensor) -> Tensor:
-        """Parts (K, ...) of the newest rows, moved by those that came, truth values (K, N, ...)."""
-        count = there.sum(1).to(FLOAT).view(-1, *[1] * (part.dim() - 1))
-        shown = found & there.view(*there.shape, *[1] * (part.dim() - 1))
-        return part.lerp(shown.sum(1) / count.clamp(min=1.0), -torch.expm1(-count / self.newest))
+        """Parts (..., T), or one a model, of the newest rows, moved by truth values (..., N, T), or (..., N)."""
+        axis = there.dim() - 1
+        more = [1] * (part.dim() - axis)
+        count = there.sum(-1).to(FLOAT).view([*there.shape[:-1], *more])
+        shown = found & there.view([*there.shape, *more])
+        return part.lerp(shown.sum(axis) / count.clamp(min=1.0), -torch.expm1(-count / self.newest))
 
 
 def far_off(windows: int) -> str:
     """The message about this many windows that `Winsoriser.admits` leaves out."""
     return f"undone: {windows} windows are beyond {FAR:,.0f} standard deviations" if windows else ""
-
-
-def _every(rows: Tensor) -> Tensor:
-    """(1, N) of one model, all there."""
-    return torch.ones(1, len(rows), dtype=torch.bool, device=rows.device)

@@ -12,7 +12,7 @@ So a batch of N rows is learned exactly in O(NP² + P³) a model, one Cholesky f
 scales the sums and leaves the prior alone. s is 1 and m is 0 unless they are given. Unlike columns may have a σ² each,
 and a factor for each value. What φ is, and how much of a function it misses, is the affair of a family: a basis of
 inducing points (`models.svdgp.conjugate`), relevance vectors (`models.rvm.regression`), one basis that many series
-share (`models.svdgp.fleet`).
+share (`models.svdgp.shared_posterior`).
 
 The functions here take `Held`, the tensors of K models with a leading axis K, and write into it; `Regression` is the
 module of one model, and calls them with K = 1.

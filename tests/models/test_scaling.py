@@ -18,8 +18,11 @@ def test_moments_are_those_of_numpy_with_nan_left_out() -> None:
     values = rng.normal(1e6, 3.0, (7, 5, 3))
     values[rng.random(values.shape) < 0.2] = np.nan
     scaler = Standardiser(3)
-    scaler.fit(torch.from_numpy(values))
+    scaler.fit(torch.from_numpy(values))  # of 7 models
+    np.testing.assert_allclose(scaler.location.numpy(), np.nanmean(values, 1), rtol=1e-14)
+    np.testing.assert_allclose(scaler.scale.numpy(), np.nanstd(values, 1), rtol=1e-9)
     rows = values.reshape(-1, 3)
+    scaler.fit(torch.from_numpy(rows))
     np.testing.assert_allclose(scaler.location.numpy(), np.nanmean(rows, 0), rtol=1e-14)
     np.testing.assert_allclose(scaler.scale.numpy(), np.nanstd(rows, 0), rtol=1e-9)
     again = scaler.transform(torch.from_numpy(values))

@@ -11,7 +11,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.models.svdgp import Config, SharedFleet
 from streamgp.models.svdgp.conjugate import NEAR, Conjugate
-from streamgp.models.svdgp.look import FleetLook, Seen
+from streamgp.models.svdgp.shared import SharedKernels
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference
 from streamgp.online.reservoir import Reservoir
@@ -110,29 +110,29 @@ def test_a_rebuild_learns_the_reservoir_with_its_weights() -> None:
     (step,) = fleet.update(more.rows(slice(120, 170)), truth[120:], of[120:])
     assert step.done == "rebuild: 170 rows" and step.healthy
     state = fleet.state()[0]
-    order = state["series.arrival"][0].argsort()
+    order = state["series.memory.arrival"][0].argsort()
     for name in ("past", "future", "y", "key", "arrival"):
-        state[f"series.{name}"] = state[f"series.{name}"][:, order]
-    held = state["series.key"][0].isfinite()
-    assert int(held.sum()) == 64 and float(state["series.seen"][0]) == 370.0
-    places = state["series.arrival"][0].long()
+        state[f"series.memory.{name}"] = state[f"series.memory.{name}"][:, order]
+    held = state["series.memory.key"][0].isfinite()
+    assert int(held.sum()) == 64 and float(state["series.memory.seen"][0]) == 370.0
+    places = state["series.memory.arrival"][0].long()
     both = torch.cat([y, truth])
-    torch.testing.assert_close(state["series.y"][0], both[places])
+    torch.testing.assert_close(state["series.memory.y"][0], both[places])
     assert bool((places.diff() > 0).all()), "each once"
-    rows = Inputs(state["series.past"][0], state["series.future"][0])
+    rows = Inputs(state["series.memory.past"][0], state["series.memory.future"][0])
     own = Reservoir(64, SHAPE, 100.0)
     own.load_state_dict(
         {
             "past": rows.past,
             "future": rows.future,
-            "y": state["series.y"][0],
-            "key": state["series.key"][0],
+            "y": state["series.memory.y"][0],
+            "key": state["series.memory.key"][0],
             "arrival": places,
             "seen": torch.tensor(370),
-            "threshold": state["series.threshold"][0],
+            "threshold": state["series.memory.threshold"][0],
         }
     )
-    alone = Alone(fleet.shared.kernels[max(fleet.shared.kernels)], rows, state["series.y"][0], own.shares())
+    alone = Alone(fleet.shared.kernels[max(fleet.shared.kernels)], rows, state["series.memory.y"][0], own.shares())
     asked = batch(5, 30)[0]
     found = fleet.predict(asked, torch.zeros(30, dtype=torch.int64))
     torch.testing.assert_close(found, alone.predict(asked), rtol=1e-6, atol=1e-8)
@@ -149,6 +149,31 @@ def test_a_sample_estimates_for_all_and_old_kernels_go() -> None:
     assert all(step.done.startswith("rebuild") for step in steps) and list(fleet.shared.kernels) == [1]
 
 
+@pytest.mark.parametrize("learn", ["rebuild", "once"])
+def test_hyper_parameters_are_estimated_again_unless_they_are_learned_once(learn: str) -> None:
+    fleet = SharedFleet(Config(**SMALL, learn=learn), SHAPE)
+    fleet.fit(*batch(0, 400))
+    first = fleet.shared.hyper
+    for seed, rows in ((1, 300), (2, 100)):
+        fleet.update(*batch(seed, rows))
+    assert list(fleet.shared.kernels) == [1] and first is not None and fleet.shared.hyper is not None
+    assert torch.equal(first, fleet.shared.hyper) is (learn == "once")
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_rebuilds_of_a_settled_series_come_in_proportion_to_its_length(moves: bool) -> None:
+    shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
+    fleet = SharedFleet(Config(basis=16, reservoir=128, evidence_rows=30, rebuild=128, shared=True), shape)
+    u = 2.0 * torch.rand(1536, generator=torch.Generator().manual_seed(0), dtype=FLOAT)
+    u = u + moves * torch.linspace(0.0, 12.0, 1536, dtype=FLOAT)
+    done = list[str]()
+    for own in u.split(64):
+        x, one = Inputs(own.new_zeros(64, 0, 2), own.view(64, 1, 1)), torch.zeros(64, dtype=torch.int64)
+        done += [step.done for step in fleet.update(x, own.sin()[:, None], one)]
+    rebuilt = [text for text in done if text.startswith("rebuild")]
+    assert (rebuilt == ["rebuild: 128 rows"] * len(rebuilt)) is moves and (len(rebuilt) > 9) is moves
+
+
 def test_it_forecasts_before_it_is_fitted_and_passes_what_is_broken() -> None:
     fleet = SharedFleet(Config(**SMALL), SHAPE)
     x, y, series = batch(0, 800, gaps=0.1)
@@ -163,7 +188,7 @@ def test_it_forecasts_before_it_is_fitted_and_passes_what_is_broken() -> None:
     assert ["undone" in step.done for step in steps] == [False, True, True, False]
     after = fleet.state()[0]
     for code, same in ((1, True), (2, True), (3, False)):
-        assert same_bits(held["series.y"][code], after["series.y"][code]) is same
+        assert same_bits(held["series.memory.y"][code], after["series.memory.y"][code]) is same
     assert bool(fleet.predict(x.rows(series != 2), series[series != 2]).isfinite().all())
 
 
@@ -172,12 +197,14 @@ def test_a_series_that_fails_changes_nothing_of_others() -> None:
     x, y, series = batch(0, 400)
     fleet.fit(x, y, series)
     tensors, rest = fleet.state()
-    tensors["series.moment"][3] = torch.inf
+    tensors["series.posterior.regression.moment"][3] = torch.inf
     fleet.restore(tensors, rest)
     x, y, series = batch(1, 100)
     steps = fleet.update(x, y, series)
     assert [step.healthy for step in steps] == [True, True, True, False] and "undone" in steps[3].done
-    assert same_bits(tensors["series.outer"][3], fleet.state()[0]["series.outer"][3])
+    assert same_bits(
+        tensors["series.posterior.regression.outer"][3], fleet.state()[0]["series.posterior.regression.outer"][3]
+    )
 
 
 def due() -> tuple[SharedFleet, tuple[Inputs, Tensor, Tensor]]:
@@ -198,11 +225,11 @@ def test_a_rebuild_that_fails_is_told_and_the_rows_are_learned(monkeypatch: pyte
         return factor, failed if len(calls) == 1 else torch.ones_like(failed)
 
     monkeypatch.setattr(additive, "root", failing)
-    before = fleet.state()[0]["series.seen"].clone()
+    before = fleet.state()[0]["series.memory.seen"].clone()
     steps = fleet.update(*windows)
     assert len(calls) == 2 and not any(step.healthy for step in steps)
     assert all("rows; undone: " in step.done and step.done.endswith("; update") for step in steps)
-    assert bool((fleet.state()[0]["series.seen"] > before).all())
+    assert bool((fleet.state()[0]["series.memory.seen"] > before).all())
 
 
 def test_a_state_larger_than_what_is_learned_together_is_rebuilt_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +241,7 @@ def test_a_state_larger_than_what_is_learned_together_is_rebuilt_too(monkeypatch
 def test_a_rebuild_mends_a_series_that_fails() -> None:
     fleet, windows = due()
     tensors, rest = fleet.state()
-    tensors["series.moment"][3] = torch.inf
+    tensors["series.posterior.regression.moment"][3] = torch.inf
     fleet.restore(tensors, rest)
     steps = fleet.update(*windows)
     assert [step.healthy for step in steps] == [True, True, True, False]
@@ -235,7 +262,9 @@ def test_what_is_finite_and_absurd_is_undone(monkeypatch: pytest.MonkeyPatch) ->
     steps = fleet.update(*batch(1, 100))
     assert [step.healthy for step in steps] == [True, False, True, True]
     assert "spreads of the target off" in steps[1].done
-    assert same_bits(held["series.outer"][1], fleet.state()[0]["series.outer"][1])
+    assert same_bits(
+        held["series.posterior.regression.outer"][1], fleet.state()[0]["series.posterior.regression.outer"][1]
+    )
 
 
 def test_a_fit_tells_what_it_leaves_out() -> None:
@@ -309,14 +338,13 @@ def test_windows_that_were_forecast_just_before_are_learned_as_others_are(
         own = torch.arange(3).repeat_interleave(stop - start)
         return Inputs(past, past.new_zeros(len(past), horizon, 0)), truths[:, start:stop].flatten(0, 1), own
 
-    seen, recalled = list[bool](), Seen.recalled
+    computed, features = list[int](), SharedKernels.features
 
-    def spy(*args: Any) -> FleetLook | None:
-        found = recalled(*args)
-        seen.append(found is not None)
-        return found
+    def spy(kernels: SharedKernels, number: int, z: Tensor) -> tuple[Tensor, Tensor]:
+        computed.append(z.shape[1])
+        return features(kernels, number, z)
 
-    monkeypatch.setattr(Seen, "recalled", spy)
+    monkeypatch.setattr(SharedKernels, "features", spy)
     config = Config(basis=8, reservoir=32, evidence_rows=20, shared=True, rebuild=0)
     asking, silent = SharedFleet(config, shape), SharedFleet(config, shape)
     for fleet in (asking, silent):
@@ -324,15 +352,17 @@ def test_windows_that_were_forecast_just_before_are_learned_as_others_are(
     asked = rows(40, 80)
     asking.predict(asked[0], asked[2])
     learned = rows(40 - horizon, 80 - horizon)
+    computed.clear()
     for fleet in (asking, silent):
         fleet.update(*learned)
-    assert seen == [True]
+    assert computed == [horizon, 40]
     for name, part in asking.state()[0].items():
         torch.testing.assert_close(part, silent.state()[0][name], rtol=1e-9, atol=1e-9, equal_nan=True)
     asking.predict(asked[0], asked[2])
     learned[0].past[5] += 1.0  # not what was asked
+    computed.clear()
     asking.update(*learned)
-    assert seen == [True, False]
+    assert computed == [40]
 
 
 def test_a_state_of_another_shape_is_refused_and_changes_nothing() -> None:
@@ -341,17 +371,32 @@ def test_a_state_of_another_shape_is_refused_and_changes_nothing() -> None:
     tensors, rest = fleet.state()
     before = fleet.predict(batch(1, 40)[0], batch(1, 40)[2])
     forged: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-        "shape": ({"series.y": tensors["series.y"][:, :9]}, {}, r"series.y is \(4, 9, 4\)"),
-        "series": ({"series.far": tensors["series.far"][:2]}, {}, "series.far is of 2 series, not 4"),
-        "generation": ({"series.generation": tensors["series.generation"] + 7.0}, {}, "series.generation has"),
-        "unknown": ({"series.more": tensors["series.far"]}, {}, "series.more is not known"),
+        "shape": ({"series.memory.y": tensors["series.memory.y"][:, :9]}, {}, r"series.memory.y is \(4, 9, 4\)"),
+        "series": (
+            {"series.winsorise.far": tensors["series.winsorise.far"][:2]},
+            {},
+            "series.winsorise.far is of 2 series, not 4",
+        ),
+        "generation": (
+            {"series.posterior.generation": tensors["series.posterior.generation"] + 7.0},
+            {},
+            "series.posterior.generation has",
+        ),
+        "unknown": ({"series.more": tensors["series.winsorise.far"]}, {}, "series.more is not known"),
         "made": ({}, {"made": "x"}, "made is 'x'"),
         "kernel": (
-            {"shared.0.outer": tensors["shared.0.outer"][:, 1:], "series.moment": 2.0 * tensors["series.moment"]},
+            {
+                "shared.0.outer": tensors["shared.0.outer"][:, 1:],
+                "series.posterior.regression.moment": 2.0 * tensors["series.posterior.regression.moment"],
+            },
             {},
             "outer is",
         ),
-        "none": ({"series.far": tensors["series.far"].new_zeros(())}, {}, "series.far is"),
+        "none": (
+            {"series.winsorise.far": tensors["series.winsorise.far"].new_zeros(())},
+            {},
+            "series.winsorise.far is",
+        ),
     }
     for changed, more, message in forged.values():
         with pytest.raises(ValueError, match=message):

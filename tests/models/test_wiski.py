@@ -36,7 +36,7 @@ def arrival(y: Tensor, kept: float) -> Arrival:
     def none(*_: Any) -> Rows:
         raise AssertionError("the sums suffice")
 
-    return Arrival(y, kept, no_rows(y), no_rows(y), y.new_ones(len(y)), none, none)
+    return Arrival(y, kept, no_rows(y), no_rows(y), lambda: y.new_ones(len(y)), none, none)
 
 
 def example(rows: int, width: int = 6, columns: int = 2, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -299,7 +299,7 @@ class GpPosterior(DeepPosterior, DrawsFunctions):
     @torch.no_grad()
     def learn(self, look: Look, r: Tensor, arrival: Arrival) -> None:
         self.data.forget(arrival.kept)
-        if self.data.rows + len(r) > 2 * len(arrival.shares):  # a solver that keeps rows
+        if self.data.rows + len(r) > 2 * len(arrival.shares()):  # a solver that keeps rows
             rows = arrival.memory()
             self.serve(rows.z, rows.filled)
             return

@@ -140,7 +140,7 @@ class DeepPosterior(Declared, Posterior, Trainable):
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
         self.fit = None
-        self.count.add_(len(arrival.y)).clamp_(max=len(arrival.shares))
+        self.count.add_(len(arrival.y)).clamp_(max=len(arrival.shares()))
         self.learn(look, torch.where(arrival.y.isnan(), look.mean, arrival.y), arrival)
         return ""
 

@@ -159,13 +159,13 @@ class QsgpPosterior(Declared, Posterior):
         self.known.mul_(arrival.kept).add_(torch.isfinite(y).sum(0))
         if self.stale:
             rows = arrival.memory()
-            self.engine.keep(rows.z, rows.y, arrival.shares, rows.places)
+            self.engine.keep(rows.z, rows.y, arrival.shares(), rows.places)
             self._sum_up(rows.z, rows.y, rows.weight, running)
             self.stale = False
         else:
             came, fitted = arrival.rows, look.mean[arrival.rows]
             self.engine.accumulate(look.z, y, y.new_ones(len(y)), arrival.kept, look.features)
-            self.engine.keep(look.z[came], y[came], arrival.shares, arrival.places, fitted)
+            self.engine.keep(look.z[came], y[came], arrival.shares(), arrival.places, fitted)
         self.engine.learn(len(y))
         self._refresh(self.engine.current)
         return ""

@@ -18,9 +18,7 @@ from streamgp.errors import UsageError
 from streamgp.evidence.search import thinned
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.pooled import PooledRegression, strength, whitened, with_one
-from streamgp.online.reservoir import State
-from streamgp.online.stacked import Packed
-from streamgp.online.stacked_units import StackedUnits
+from streamgp.online.standardised import Standardised
 
 
 class PooledPrior:
@@ -29,16 +27,15 @@ class PooledPrior:
     Args:
         config: of each.
         shape: of the windows.
-        units: of the series.
+        width: W, columns of a standardised one.
         device: where the sums live.
 
     Raises:
         UsageError: a window has more columns than the basis has functions.
     """
 
-    def __init__(self, config: Config, shape: Shape, units: StackedUnits, device: torch.device) -> None:
-        self.config, self.shape, self.units = config, shape, units
-        self.width = len(units.inputs.groups)
+    def __init__(self, config: Config, shape: Shape, width: int, device: torch.device) -> None:
+        self.config, self.shape, self.width = config, shape, width
         if self.width > config.basis:
             hint = f"raise basis to {self.width}, or leave pooled out"
             raise UsageError(f"pooled=true with {self.width} columns a window needs as large a basis", hint=hint)
@@ -55,32 +52,30 @@ class PooledPrior:
         """See `Timed`."""
         self._reached = together, newest
 
-    def add(self, packed: Packed, held: State, x: Inputs, truth: Tensor, series: int) -> None:
+    def add(self, units: Standardised, x: Inputs, y: Tensor, series: int) -> None:
         """Give windows of some series to the regression of all, each in the units of its series.
 
         Args:
-            packed: the windows.
-            held: states of their series.
-            x: of the batch.
-            truth: (K, N, T) NaN = not observed.
+            units: of these series.
+            x: K · N windows.
+            y: (K, N, T) truths, NaN = not observed; a row without one is none.
             series: S that there are; the regression forgets as each of them does.
         """
-        own = x.rows(packed.rows.flatten())
-        unit, offset = self._scale(held)
-        z = self.units.standardised(held, own).flatten(0, 1)
-        t = (truth - self.units.reference(own).unflatten(0, packed.rows.shape) - offset) / unit
+        unit, offset = self._scale(units)
+        t, there = (y - units.reference(x) - offset) / unit, torch.isfinite(y).any(2).flatten()
         time = self.config.forgetting(self.shape)
-        kept = 1.0 if time is None else math.exp(-float(packed.counts.sum()) / (time * series))
-        self._regression.add(z, t.flatten(0, 1), packed.there.flatten().to(FLOAT), kept, self._reached[1])
+        kept = 1.0 if time is None else math.exp(-float(there.sum()) / (time * series))
+        z: Tensor = units.inputs(x)
+        self._regression.add(z.flatten(0, 1), t.flatten(0, 1), there.to(FLOAT), kept, self._reached[1])
 
     def use(self) -> None:
         """Use what was added, as far as all series that are learned now have come."""
         self._regression.reach(self._reached[0])
 
-    def rest(self, held: State, z: Tensor, y: Tensor) -> Tensor:
+    def rest(self, units: Standardised, z: Tensor, y: Tensor) -> Tensor:
         """(N, T) what the regression leaves of the truths of one series. z: (N, W), y: (N, T), both standardised."""
-        expected = self._expected(held)
-        return y if expected is None else y - with_one(z) @ expected[0]
+        expected = self._expected(units)
+        return y if expected is None else y - with_one(z) @ expected
 
     def estimate(self, generation: int, rests: list[tuple[Tensor, Tensor]]) -> None:
         """Estimate κ of a generation. rests: windows and `rest` of a sample of series."""
@@ -100,37 +95,39 @@ class PooledPrior:
         phi[:, linear] = whitened(self._root[generation], phi[:, linear]) * self._strength[generation] ** -0.5
         return phi
 
-    def mean(self, held: State, generation: int, noise: Tensor) -> Tensor | None:
+    def mean(self, units: Standardised, generation: int, noise: Tensor, size: int) -> Tensor | None:
         """(K, P, T) prior means of the weights of series; None where they are 0.
 
         Args:
-            held: their states.
+            units: of these series.
             generation: of them.
             noise: () σ² of the updates.
+            size: P.
         """
-        expected = self._expected(held)
+        expected = self._expected(units)
         if expected is None:
             return None
         own = (self._root[generation].T @ expected) * (self._strength[generation] / noise).sqrt()
-        return torch.nn.functional.pad(own, (0, 0, 0, held["outer"].shape[1] - own.shape[1]))
+        return torch.nn.functional.pad(own, (0, 0, 0, size - own.shape[1]))
 
-    def _expected(self, held: State) -> Tensor | None:
-        """(K, E, T) the pooled coefficients in the units of each series; None where there are none."""
+    def _expected(self, units: Standardised) -> Tensor | None:
+        """(..., E, T) the pooled coefficients in the units of each series; None where there are none."""
         pooled = self._regression.coefficients
         if pooled is None:
             return None
-        unit, offset = self._scale(held)
-        output = held["output.scale"][:, None]
-        found = pooled * (unit / output)
-        found[:, -1:] += (offset - held["output.location"][:, None]) / output
+        unit, offset = self._scale(units)
+        location, output = (part.unsqueeze(-2) for part in (units.outputs.location, units.outputs.scale))
+        found: Tensor = pooled * (unit / output)
+        found[..., -1:, :] += (offset - location) / output
         return found
 
-    def _scale(self, held: State) -> tuple[Tensor, Tensor]:
-        """(K, 1, T) units of the regression of all, and what is taken off before: those of the target's channel."""
+    def _scale(self, units: Standardised) -> tuple[Tensor, Tensor]:
+        """(..., 1, T) units of the regression of all, and what is taken off before: those of the target's channel."""
         if self.shape.lags:
-            unit = held["input.scale"][:, None, : self.shape.outputs].repeat_interleave(self.shape.horizon, 2)
+            scale = units.inputs.scaling.past.scale[..., None, : self.shape.outputs]
+            unit = scale.repeat_interleave(self.shape.horizon, -1)
             return unit, torch.zeros_like(unit)
-        return held["output.scale"][:, None], held["output.location"][:, None]
+        return units.outputs.scale.unsqueeze(-2), units.outputs.location.unsqueeze(-2)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors, rest = self._regression.state()

@@ -23,8 +23,7 @@ from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.conjugate import Conjugate
 from streamgp.models.svdgp.pooled_prior import PooledPrior
 from streamgp.online.model import PATIENCE
-from streamgp.online.reservoir import State
-from streamgp.online.stacked_units import StackedRows, StackedUnits
+from streamgp.online.standardised import Standardised
 from streamgp.state import Declared, Nested, Value, gather, scatter
 
 SAMPLE = 16
@@ -68,7 +67,7 @@ class SharedKernels(Declared):
     Args:
         config: of each model.
         shape: of the windows.
-        units: of the series.
+        units: makes those of a series, before any data.
         device: where the sums live.
 
     Attributes:
@@ -85,15 +84,16 @@ class SharedKernels(Declared):
         Value("made", int),
     )
 
-    def __init__(self, config: Config, shape: Shape, units: StackedUnits, device: torch.device) -> None:
+    def __init__(self, config: Config, shape: Shape, units: Callable[[], Standardised], device: torch.device) -> None:
         self.config, self.shape, self.units, self.device = config, shape, units, device
-        width = len(units.inputs.groups)
+        self.inputs = units().inputs
+        width = len(self.inputs.groups)
         linear = config.linear and width <= config.basis
         make = partial(Conjugate, width, shape.columns, config.basis, linear)
         self._found = Generations(lambda: make().to(device))
         used = config.basis + (width + 1 if linear else 0)
         self.size = used + -used % ALIGNED
-        self.pooled = PooledPrior(config, shape, units, device) if config.pooled else None
+        self.pooled = PooledPrior(config, shape, width, device) if config.pooled else None
         self.hyper: Tensor | None = None
         self.made = 0
 
@@ -112,9 +112,9 @@ class SharedKernels(Declared):
         phi = phi if self.pooled is None else self.pooled.weaken(number, phi)
         return phi.unflatten(0, z.shape[:2]), gap.unflatten(0, z.shape[:2])
 
-    def mean(self, number: int, held: State) -> Tensor | None:
-        """(K, P, T) prior means of the weights of series; None where they are 0."""
-        return None if self.pooled is None else self.pooled.mean(held, number, self.kernels[number].noise)
+    def mean(self, number: int, units: Standardised) -> Tensor | None:
+        """(K, P, T) prior means of the weights of series in these units; None where they are 0."""
+        return None if self.pooled is None else self.pooled.mean(units, number, self.kernels[number].noise, self.size)
 
     def renew(self, seen: Tensor, sample: list[tuple[Inputs, Tensor]], generator: Generator) -> None:
         """Estimate the next generation, where there is none or the series have grown.
@@ -136,26 +136,25 @@ class SharedKernels(Declared):
         chosen = torch.randperm(len(rows), generator=generator)[: self.config.basis].to(rows.device)
         kernel, newest = self._found.make(), max(self.kernels, default=-1) + 1
         noise = hyper.noise.exp() * self.config.tempering(self.shape)
-        kernel.begin(rows[chosen], self.units.inputs.inverse(hyper.lengthscale), hyper.outputscale.exp(), noise)
+        kernel.begin(rows[chosen], self.inputs.inverse(hyper.lengthscale), hyper.outputscale.exp(), noise)
         self.kernels[newest] = kernel
         if self.pooled is not None:
             self.pooled.estimate(newest, list(zip(pool, rests, strict=True)))
 
     def _estimated(self, x: Inputs, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(G + 2,) hyper-parameters of a series, (N, W) its standardised windows, (N, T) what is learned of them."""
-        held = {name: part[None].to(self.device) for name, part in self.units.fresh().items()}
-        held["seen"] = y.new_zeros(1)
-        target = self.units.fit(held, StackedRows(x, y[None], y.new_ones(1, len(y))))[0]
-        z = self.units.standardised(held, x)[0]
+        units = self.units()
+        units.fit(x, y, y.new_ones(len(y)))
+        z, target = units(x, y)
         if self.pooled is not None:
-            target = self.pooled.rest(held, z, target)
+            target = self.pooled.rest(units, z, target)
         thin = thinned(len(z), self.shape.horizon, self.config.thin(self.config.evidence_rows), z.device)
         radial = squared_exponential.build(squared_exponential.Config(), z.shape[1])
-        search = Search(self.units.inputs.count, once=False, way=way_of(self.config, radial))
+        search = Search(self.inputs.count, once=self.config.learn == "once", way=way_of(self.config, radial))
         if self.hyper is not None:
             search.hyper, search.found = LogHyper.unpack(self.hyper), True
-        inputs, outputs = self.units.inputs.of_groups(held["input.scale"][0]), held["output.scale"][0]
-        return search.run(z[thin], target[thin], self.units.inputs.groups, inputs, outputs).pack(), z, target
+        hyper = search.run(z[thin], target[thin], self.inputs.groups, units.inputs.scale, units.outputs.scale)
+        return hyper.pack(), z, target
 
     def forget(self, used: Collection[int]) -> None:
         """Let go of generations but these and the newest."""
@@ -168,7 +167,7 @@ class SharedKernels(Declared):
         return {"shared": self._found}
 
     def _no_hyper(self) -> Tensor:
-        return torch.zeros(self.units.inputs.count + 2, dtype=FLOAT, device=self.device)
+        return torch.zeros(self.inputs.count + 2, dtype=FLOAT, device=self.device)
 
 
 def some_series(series: int) -> Tensor:
