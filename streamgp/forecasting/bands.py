@@ -221,12 +221,12 @@ class Bands(Declared, Volatility):
         series, mean, deviation = asked.series.numpy(), self._by_step(asked.issued.mean), self._deviation(asked)
         if self.apart:
             self._reserve(series)
-        kept = self._errors, self._newest, self._raw, self._latest, self._steps.copy()
+        kept = self._errors, self._newest, self._raw, self._latest, self._steps.copy(), copy.copy(self._reach)
         self._reserve(series)
         lanes = self._begun(series, deviation)
         wanted = np.array(probabilities, dtype=np.float64)
         issued = self._issued(asked, lanes, mean, deviation, self._seen(series), wanted)
-        self._errors, self._newest, self._raw, self._latest, self._steps = kept
+        self._errors, self._newest, self._raw, self._latest, self._steps, self._reach = kept
         return issued.quantiles
 
     def wider(self, series: Tensor, age: Tensor) -> Tensor:

@@ -176,6 +176,8 @@ def test_quantiles_never_cross_and_hold_any_probability() -> None:
     found = played.bands.quantiles(asked, [0.01, 0.025, 0.25, 0.5, 0.99])
     assert (found.diff(dim=0) > 0).all()
     assert all(torch.equal(tensor, before[name]) for name, tensor in played.bands.state()[0].items())
+    played.bands.quantiles(asked._replace(series=nil + 1), [0.5])  # a series that has had no row
+    assert all(torch.equal(tensor, before[name]) for name, tensor in played.bands.state()[0].items())
 
 
 def test_caps_of_a_target_that_is_often_0_do_not_cross_its_median() -> None:
