@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamgp.base import Due, Inputs, Shape
 from streamgp.forecasting.bands import Bands, Questions, features
@@ -15,6 +17,7 @@ from streamgp.forecasting.volatility import Errors
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.mixed import Mixed
 from streamgp.testing import check_stateful
+from tests.properties import examples
 
 CALIBRATION = Calibration((80.0, 95.0))
 HORIZON, BATCH = 6, 64
@@ -128,6 +131,21 @@ def test_a_threefold_spread_is_followed_within_the_day() -> None:
     assert mean[:6].mean() < 0.8  # the delay itself: issued before
     assert mean[12:30].mean() > 0.82  # 6 to 24 rows after it; 0.73 without the fast volatility
     assert mean[6 + 3 * 24 :].mean() > 0.9
+
+
+@given(seed=st.integers(0, 10**6), shift=st.floats(10.0, 1e4), start=st.integers(600, 663))
+@examples(4)
+def test_a_level_that_moves_is_covered_from_its_third_row_on(seed: int, shift: float, start: int) -> None:
+    y = np.random.default_rng(seed).normal(size=700)
+    y[start:] += shift
+    played = Player(Bands(SHAPE, CALIBRATION, 24), y)
+    inside = played.play()[1]
+    assert inside[start + 1 : start + 24].mean() > 0.9  # the forecasts at its second row know of two rows
+    y[start + 1 :] -= shift  # one row alone is no level
+    alone = Player(Bands(SHAPE, CALIBRATION, 24), y)
+    alone.play()
+    width = (alone.quantiles[-1] - alone.quantiles[0]).mean(1)
+    assert width[start : start + 24].max() < 2.5 * width[start - 24 : start].mean()
 
 
 def test_a_raw_deviation_that_is_far_too_large_is_forgotten_within_a_season() -> None:
