@@ -66,7 +66,7 @@ from streamgp.forecasting.outages import Outages
 from streamgp.forecasting.quantiles import below, crps
 from streamgp.forecasting.reach import Reach
 from streamgp.forecasting.trackers import Trackers
-from streamgp.forecasting.volatility import JUMPS, START, TINY, Errors, Seen, Volatility
+from streamgp.forecasting.volatility import JUMPS, START, TINY, Errors, KnownErrors, Volatility
 from streamgp.predictives.gaussian import NORMAL
 from streamgp.state import Arrays, Declared, Nested, Parts
 
@@ -369,7 +369,7 @@ class Bands(Declared, Volatility):
             self._shapes[1].learn(some, view.rows(rows), fair[rows])
 
     def _issued(
-        self, asked: Questions, lanes: Lanes, mean: Floats, deviation: Floats, seen: Seen, wanted: Floats
+        self, asked: Questions, lanes: Lanes, mean: Floats, deviation: Floats, seen: KnownErrors, wanted: Floats
     ) -> Issued:
         """mean, deviation: (N, O, H). seen: the errors known. wanted: (Q,) probabilities."""
         outputs, horizon = self.shape.outputs, self.shape.horizon
@@ -415,7 +415,7 @@ class Bands(Declared, Volatility):
             torch.from_numpy(np.stack(features).reshape(len(features), -1, columns)),
         )
 
-    def _base(self, asked: Questions, lanes: Lanes, seen: Seen, units: Ints, unit: Ints) -> list[Floats]:
+    def _base(self, asked: Questions, lanes: Lanes, seen: KnownErrors, units: Ints, unit: Ints) -> list[Floats]:
         """b but for the volatility at once, (N, O, H); what that adds, (N, O, 1); and log v₀ and log v₁ less the part
         of the former that all steps share, (N, O, 2).
 

@@ -49,7 +49,7 @@ class Errors(NamedTuple):
     error: Tensor
 
 
-class Seen(NamedTuple):
+class KnownErrors(NamedTuple):
     """The errors that N forecasts know of, of O outputs.
 
     Attributes:
@@ -60,9 +60,9 @@ class Seen(NamedTuple):
     sums: Floats
     newest: Floats
 
-    def rows(self, rows: Ints) -> Seen:
+    def rows(self, rows: Ints) -> KnownErrors:
         """Of these forecasts, (R,)."""
-        return Seen(self.sums[rows], self.newest[rows])
+        return KnownErrors(self.sums[rows], self.newest[rows])
 
 
 class Volatility:
@@ -80,7 +80,7 @@ class Volatility:
         outputs = shape.outputs
         self._decay = 0.5 ** (1 / (HALF_LIVES * cycle))  # (3,) a row
         self._errors = np.zeros((0, outputs, 3, 2))  # (S, O, 3, 2) weighted sums of |error| and of the profile
-        self._newest = np.zeros((0, outputs, AT_ONCE))  # (S, O, AT_ONCE) of `Seen`
+        self._newest = np.zeros((0, outputs, AT_ONCE))  # (S, O, AT_ONCE) of `KnownErrors`
         self._raw = np.zeros((0, outputs))  # (S, O) mean |error| that the first forecast of the series promised
         self._latest = np.zeros((0, outputs))  # (S, O) median |error| of the rows that came last
         self._steps = np.zeros((1 - apart, 2, outputs, shape.horizon))  # weights, weighted |error| over the volatility
@@ -91,7 +91,7 @@ class Volatility:
             return Lanes.of(series)
         return Lanes(np.zeros(1, np.int64), np.zeros(len(series), np.int64))
 
-    def _follow(self, errors: Errors, profile: Floats, at: Ints) -> Seen | None:
+    def _follow(self, errors: Errors, profile: Floats, at: Ints) -> KnownErrors | None:
         """Take in errors; what forecasts at each of the A rows know of them, None without rows.
 
         profile: (K, O, H) of the streams; at: (A,) which of them each row belongs to.
@@ -110,7 +110,7 @@ class Volatility:
         whole, size = size, np.minimum(size, limit[local[row], output] * promised)
         parts = [np.bincount(place, part, rows * outputs) for part in (size, promised, whole)]
         new: Floats = np.stack(parts, -1).reshape(rows, outputs, 3) / horizon
-        found = Seen(np.empty((rows, outputs, 3, 2)), np.empty((rows, outputs, AT_ONCE)))
+        found = KnownErrors(np.empty((rows, outputs, 3, 2)), np.empty((rows, outputs, AT_ONCE)))
         for block in blocks(local, len(held)):
             own, laid = held[block.own], block.laid(new, 0.0)
             sums = self._decayed(laid[..., :2], self._errors[own])
@@ -164,11 +164,11 @@ class Volatility:
         known = sums[..., 0] / np.maximum(sums[..., 1], TINY)
         return np.asarray(np.log(np.maximum(known, 1e-3 * raw[..., None] + TINY)))
 
-    def _seen(self, series: Ints) -> Seen:
+    def _seen(self, series: Ints) -> KnownErrors:
         """What is known of the errors of these series (N,)."""
-        return Seen(self._errors[series], self._newest[series])
+        return KnownErrors(self._errors[series], self._newest[series])
 
-    def _logs(self, seen: Seen, raw: Floats) -> Floats:
+    def _logs(self, seen: KnownErrors, raw: Floats) -> Floats:
         """(N, O, 4) log volatility: at once, fast, daily, slow; raw: (N, O) promised."""
         at_once = np.log(SHARE * np.sort(seen.newest, -1)[..., AT_ONCE // 2] + TINY)
         return np.concatenate([at_once[..., None], self._volatility(seen.sums, raw)], -1)

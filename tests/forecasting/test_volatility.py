@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from streamgp.base import Shape
 from streamgp.forecasting import volatility
 from streamgp.forecasting.lanes import Lanes, blocks, firsts
-from streamgp.forecasting.volatility import AT_ONCE, SPIKE, Errors, Seen, Volatility
+from streamgp.forecasting.volatility import AT_ONCE, SPIKE, Errors, KnownErrors, Volatility
 from tests.properties import examples
 
 OUTPUTS, HORIZON = 2, 3
@@ -37,7 +37,7 @@ def test_sums_are_those_of_a_loop_over_rows(series: list[int], halvings: int) ->
     sums, latest, newest = found._errors.copy(), found._latest.copy(), found._newest.copy()
     known = (sums[..., 0] / sums[..., 1]).max(-1)
     limit = SPIKE * np.maximum(np.maximum(known, latest), found._raw)
-    expected = Seen(np.empty((count, OUTPUTS, 3, 2)), np.empty((count, OUTPUTS, AT_ONCE)))
+    expected = KnownErrors(np.empty((count, OUTPUTS, 3, 2)), np.empty((count, OUTPUTS, AT_ONCE)))
     for at in range(count):
         for output in range(OUTPUTS):
             own = (row == at) & (column // HORIZON == output)
