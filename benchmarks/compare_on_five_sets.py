@@ -74,7 +74,7 @@ def main(others: Path, sets: list[str], models: list[str], rows: int) -> int:
             data.write_parquet(work / "rows.parquet")
             table = {"source": (str(work / "rows.parquet"),), "table": str(work / "table"), "every": "1h"}
             ingest(IngestConfig.read({**table, **stream.ingest}))
-            given = {**stream.options, "score_from": "672", "directory": work / "models", "device": "cpu"}
+            given = {**stream.options, "score_from": "672", "comparison": work / "models", "device": "cpu"}
             began = time.process_time()
             made = compare(work / "table", stream.target, tuple(models), **given)  # type: ignore[arg-type]
             total = time.process_time() - began

@@ -49,7 +49,7 @@ def main() -> None:
         )
     text = (
         "Faults injected into real commands. Claimed of each: no row is lost or counted twice, the command ends with "
-        "its exit code, without a traceback, and with a message that names a remedy; the same command then goes on."
+        "its exit code, without a traceback, and with a message that names a remedy; the same command then continues."
     )
     columns = ["fault", "what happened", "what was lost", "what the user is shown"]
     claims = [

@@ -114,7 +114,7 @@ def main(others: Path, rows: int, models: list[str]) -> int:
         ingest(IngestConfig.read({"source": (str(work / "rows.parquet"),), "table": str(work / "t"), "every": "1h"}))
         for name in models:
             given: dict[str, Any] = {"horizon": DAY, "season": (DAY, WEEK), "score_from": str(FIRST), "device": "cpu"}
-            made = compare(work / "t", TARGET, (name,), against=name, directory=work / "models", **given)
+            made = compare(work / "t", TARGET, (name,), against=name, comparison=work / "models", **given)
             steps = dict(made.scores.filter(by="step").select("part", "mae").rows())
             found[name] = [steps[str(step)] for step in STEPS]
             spent = made.scores.filter(by="all")["cpu_seconds"].item()

@@ -212,7 +212,7 @@ def run(model: str, made: Made, home: Path) -> tuple[pl.DataFrame, float]:
                 against=named,
                 time="timestamp",
                 every=f"{every}s",
-                directory=Path(folder),
+                comparison=Path(folder),
                 **given,
             )
             spent = time.process_time() - began

@@ -29,7 +29,7 @@ COLOURS = {
 
 
 def room_of(module: str, depth: int) -> str:
-    """The room that a module belongs to: so many levels below its package."""
+    """The room that a module belongs to: `depth` levels below its package."""
     return ".".join(module.split(".")[: depth + 1])
 
 

@@ -101,7 +101,7 @@ class Chunk(NamedTuple):
 
 class Source(Protocol):
     """Rows that can be read again from any offset that it gave out: reading on from the `after` of any chunk yields
-    exactly the rows behind that chunk, in the same order."""
+    exactly the rows after that chunk, in the same order."""
 
     @property
     def schema(self) -> pa.Schema: ...

@@ -170,7 +170,7 @@ class Arrays:
 
 
 class Padded:
-    """Tensors with some rows in use, saved at their largest size with zeros behind, and how many rows there are.
+    """Tensors with some rows in use, saved at their largest size with zeros after them, and how many rows there are.
 
     Args:
         names: of the attributes, which are the keys; they have as many rows.
@@ -238,7 +238,7 @@ class Copies:
 
     Args:
         name: of the attribute.
-        prefix: of its keys, a dot behind; none: all keys that no field before it takes.
+        prefix: of its keys, followed by a dot; none: all keys that no field before it takes.
     """
 
     name: str

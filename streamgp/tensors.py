@@ -102,7 +102,7 @@ class Predictive(Protocol):
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Something whose whole state is tensors and JSON, and that goes on from them bit for bit."""
+    """Something whose whole state is tensors and JSON, and that continues from them bit for bit."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]: ...
 
@@ -276,7 +276,7 @@ class Decomposes(Protocol):
 
 
 class OutputError:
-    """Functions of a model whose noise is that of a measurement (Ljung 1999, section 4.2): a path goes on from values
+    """Functions of a model whose noise is that of a measurement (Ljung 1999, section 4.2): a path continues from values
     without it. They are called as those of any model, and then return observations.
 
     Args:
@@ -314,7 +314,7 @@ class Timed(Protocol):
     series, and of rows that are read at a time some series are learned before others."""
 
     def begin(self) -> None:
-        """Rows follow that come behind all that were learned."""
+        """The rows that follow are later than all that were learned."""
 
     def reach(self, together: int, newest: int) -> None:
         """Say of the windows that are learned next: the time that each of their series has reached, and the time of the

@@ -31,7 +31,7 @@ LARGEST = 1e150
 EDGE = 1e-9
 """Relative distance to c below which a value is at the bound."""
 BLOCKS, FEWEST = 24, 100
-"""`choose` compares blocks of so many values, and looks at no fewer values in all."""
+"""`choose` compares blocks of BLOCKS values, and looks at FEWEST values or more in all."""
 SKEWED, AT_BOUND, GROWING = 1.0, 0.01, 0.5
 """`choose` takes log from this skewness on, where the spread of a block grows at least with this power of its mean, and
 nothing where a larger share of the values is at a bound."""

@@ -92,7 +92,7 @@ class Reporter:
         )
 
     def _rate(self, progress: Progress, now: float) -> float | None:
-        """Units a second since the stage was first heard of, which a run that goes on did not begin at 0."""
+        """Units a second since the stage was first heard of, which a run that is continued did not begin at 0."""
         began, done = self._began.setdefault(progress.stage, (now, progress.done))
         return (progress.done - done) / (now - began) if now > began and progress.done > done else None
 

@@ -150,12 +150,18 @@ def _learned(name: str, kind: str) -> str:
 
 
 def _latency(found: dict[str, Any]) -> dict[str, str]:
-    """How long an update takes, in words; {} where there was none."""
+    """How long an update takes, in words; {} where there was none.
+
+    Example:
+        >>> _latency({"batch": 48, "update_ms": {"p50": 8.0, "p99": 24.0, "row": 0.25}})
+        {'update': 'p50 8 ms, p99 24 ms of a micro-batch of up to 48 rows; 0.25 ms a row'}
+    """
     times = found.get("update_ms") or {}
     if times.get("p50") is None:
         return {}
     p50, p99 = shown(times["p50"]), shown(times["p99"])
-    return {"update": f"p50 {p50} ms, p99 {p99} ms: a micro-batch of {found['batch']:,} rows"}
+    what = f"a micro-batch of up to {found['batch']:,} rows" if found["batch"] else "an epoch"
+    return {"update": f"p50 {p50} ms, p99 {p99} ms of {what}; {shown(times['row'])} ms a row"}
 
 
 def _beside_naive(mae: float, naive: float, back: int) -> str:

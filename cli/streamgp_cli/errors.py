@@ -124,7 +124,11 @@ def _usage(error: TyperException) -> Failure:
     return Failure("UsageError", message[:1].lower() + message[1:], hint, error.exit_code)
 
 
-_MEANT = {("compare", "--output"): "--directory", ("train", "--output"): "--predictions"}
+_MEANT = {
+    ("compare", "--output"): "--comparison",
+    ("compare", "--directory"): "--comparison",
+    ("train", "--output"): "--predictions",
+}
 """What is meant by an option of other commands that a command has not."""
 _OF_TABLES = (
     "--time",

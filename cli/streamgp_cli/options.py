@@ -176,7 +176,7 @@ def _function(work: Callable[..., None]) -> tuple[Callable[..., None], set[str]]
         work(read, **extra)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
-    fields = sorted(settings.model_fields.items(), key=lambda one: _flag(one[1]).place)
+    fields = sorted(settings.model_fields.items(), key=lambda one: _flag(one[1]).place(one[0]))
     parameters = {
         name: inspect.Parameter(name, keyword, default=None, annotation=_option(name, field)) for name, field in fields
     }

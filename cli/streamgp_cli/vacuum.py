@@ -14,7 +14,7 @@ def vacuum(given: Given[VacuumConfig], json: AsJson = False) -> None:
     """Delete files of a table and its quarantine that nobody needs.
 
     These are files that were merged, and what killed processes left. Every row
-    stays, so that every checkpoint goes on; others may read and write meanwhile.
+    stays, so that every checkpoint can be continued; others may read and write meanwhile.
 
     \b
     Examples:

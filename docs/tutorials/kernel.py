@@ -149,7 +149,7 @@ found = streamgp.compare(
     lags=0,
     every="1h",
     set=settings,
-    directory="compared",
+    comparison="compared",
 )
 scores = found.scores.filter(by="all").sort("rmse", descending=True)
 scores.select("model", "rmse", "calibrated_crps", "coverage_95", "width_95").with_columns(pl.selectors.float().round(3))

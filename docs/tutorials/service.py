@@ -130,7 +130,7 @@ moved, round(scores["rmse"], 3), scores["coverage"]["95"]
 # %% [markdown]
 # ## The end, and after
 #
-# SIGTERM ends the service with a checkpoint. The same command goes on from `service`, not from the registry: what was
+# SIGTERM ends the service with a checkpoint. The same command continues from `service`, not from the registry: what was
 # learned stays. When the registry has a better model, `/health` says so; to serve that, start with another directory.
 
 # %%

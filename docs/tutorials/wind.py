@@ -27,7 +27,7 @@ hours = 24 * 50
 
 
 def wandering(memory: float) -> np.ndarray:
-    """Noise of variance 1 that forgets in so many hours."""
+    """Noise of variance 1 that forgets in `memory` hours."""
     kept, out = np.exp(-1 / memory), np.zeros(hours)
     for hour, step in enumerate(draw.standard_normal(hours)):
         out[hour] = kept * out[hour - 1] + np.sqrt(1 - kept**2) * step
@@ -71,7 +71,7 @@ rows.head(-24 * 3).write_parquet("wind.parquet")
 
 # %%
 found = streamgp.compare(
-    "wind", "power", ("persistence", "linear", "svdgp"), directory="compared",
+    "wind", "power", ("persistence", "linear", "svdgp"), comparison="compared",
     known="wind_forecast", horizon=12, season="none", lags=4, lower=0, upper=1,
 )  # fmt: skip
 whole = found.scores.filter(by="all")

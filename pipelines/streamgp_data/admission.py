@@ -1,6 +1,6 @@
 """Which rows are new: others have the (series, time) of an accepted row, with its values or with other ones.
 
-Memory is one number a series: a row behind its series' last accepted time may be a duplicate, and only such rows
+Memory is one number a series: a row before its series' last accepted time may be a duplicate, and only such rows
 are looked up in the table, in the files whose time range holds them. All others are new for certain.
 """
 
@@ -30,7 +30,7 @@ class Verdict(NamedTuple):
     Attributes:
         duplicate: (N,) the values of an accepted row with its key, or of an earlier one of these.
         conflict: (N,) other values, in a table that keeps the first row.
-        late: (N,) new, but behind its series' last time by more than the table's lateness.
+        late: (N,) new, but before its series' last time by more than the table's lateness.
         revises: (N,) `_seq` of the row that each accepted one is another version of, or -1.
     """
 
@@ -191,7 +191,7 @@ class Admission:
         paths = _overlapping(self.table, meta.time, low.as_py(), high.as_py())
         if not paths:
             return {}
-        import pyarrow.dataset as ds  # it imports pandas, and few batches have rows behind the newest
+        import pyarrow.dataset as ds  # it imports pandas, and few batches have rows older than the newest
 
         store = filesystem(self.table.log, self.table.path)
         for path in paths:

@@ -17,7 +17,7 @@ _SMALL = 512
 _LARGE, _NESTED = "large", "nested"
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _Walk = Callable[[bytes, int, int], int]
-"""Payload, place, level -> the place behind a value."""
+"""Payload, place, level -> the place after a value."""
 
 
 class AvroSchema:
@@ -50,14 +50,14 @@ class AvroSchema:
         """The record of a message.
 
         Raises:
-            ValueError: bytes are left behind it, it is nested too deeply, or it says that it has more than it has.
+            ValueError: bytes are left after it, it is nested too deeply, or it says that it has more than it has.
             Exception: whatever fastavro says of other bytes that are no record.
         """
         self._careful.check(payload)
         stream = io.BytesIO(payload)
         found = self._read(stream, self._schema, None)
         if stream.read(1):
-            raise ValueError("bytes are left behind the record")
+            raise ValueError("bytes are left after the record")
         return found
 
 
@@ -147,7 +147,7 @@ class _Careful:
 
 
 def _number(payload: bytes, at: int) -> tuple[int, int]:
-    """A whole number of 64 bits, and the place behind it."""
+    """A whole number of 64 bits, and the place after it."""
     found, shift = 0, 0
     while True:
         if at >= len(payload) or shift > 63:

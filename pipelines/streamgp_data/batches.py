@@ -10,7 +10,7 @@ from streamgp.base import Chunk, Offset, Source
 from streamgp.errors import CheckpointError
 
 SKIP = "skip"
-"""Key of the rows to leave out behind a source's own offset; no source may use it as a partition."""
+"""Key of the rows to leave out after a source's own offset; no source may use it as a partition."""
 
 
 def micro_batches(source: Source, after: Offset, size: int | Callable[[], int]) -> Iterator[Chunk]:
@@ -25,7 +25,7 @@ def micro_batches(source: Source, after: Offset, size: int | Callable[[], int]) 
         size: rows a micro-batch, at least 1; or what says how many the next one has.
 
     Raises:
-        CheckpointError: the source no longer holds the rows that `after` is behind.
+        CheckpointError: the source no longer holds the rows up to `after`.
 
     Example:
         >>> class Three:

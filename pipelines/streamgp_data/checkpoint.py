@@ -451,7 +451,7 @@ def free_name(directory: Path, rows: int) -> Path:
 
 
 def _sweep(directory: Path) -> None:
-    """Remove what a killed writer left behind."""
+    """Remove what a killed writer left."""
     for path in half_written(directory):
         shutil.rmtree(path)
 

@@ -20,7 +20,7 @@ LATE = "_late"
 
 
 def hidden(meta: TableMeta) -> tuple[str, ...]:
-    """The columns that a table adds behind those of its rows.
+    """The columns that a table adds after those of its rows.
 
     Example:
         >>> hidden(TableMeta("t", lateness_ns=5, duplicates="last")), hidden(TableMeta("t"))

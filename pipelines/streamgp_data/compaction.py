@@ -2,7 +2,7 @@
 
 Rows keep their `_seq`, so that readers, positions and marks stay as they are, and a merged file has the digest of its
 bytes in its name as every other one. The newest files are merged, and with them older ones as long as one has no more
-rows than all behind it: a row is rewritten O(log n) times, and n commits leave O(log n) files.
+rows than all after it: a row is rewritten O(log n) times, and n commits leave O(log n) files.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Compaction:
         self._commits += 1
         if self._commits % EVERY:
             return
-        with suppress(Conflict):  # the handle stays behind what others wrote, of which its owner knows nothing yet
+        with suppress(Conflict):  # others wrote: the handle stays at the version that its owner knows
             delta.configure(self.table.log, self.table.path, PROPERTIES, self.table.disk)
             self._merge()
         pa.default_memory_pool().release_unused()  # what Arrow would keep of the merge
@@ -97,7 +97,7 @@ class Compaction:
                 return
 
     def compact(self) -> None:
-        """Merge all small files. If others write meanwhile, they go first, and it commits what it has merged behind
+        """Merge all small files. If others write meanwhile, they go first, and it commits what it has merged after
         them: writing it again, it would be late again.
 
         Raises:

@@ -144,7 +144,7 @@ def commit(
     """Append `rows` (or nothing) and set the transaction marks, in one atomic commit; with `disk` it is there when this
     returns.
 
-    The handle moves to this very commit and not beyond: what others have committed behind it, this writer has not
+    The handle moves to this very commit and not beyond: what others have committed after it, this writer has not
     looked at, and its next commit must meet it as a conflict.
 
     Raises:
@@ -199,7 +199,7 @@ def _commit(log: DeltaTable, actions: Sequence[Any], marks: Mapping[str, int], d
 
 
 def _after(disk: Disk | None) -> PostCommitHookProperties | None:
-    """What the library does behind a commit: it would delete entries once it has written a checkpoint of the log, which
+    """What the library does after a commit: it would delete entries once it has written a checkpoint of the log, which
     may not be on the disk yet."""
     return None if disk is None else PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 

@@ -1,4 +1,4 @@
-"""Files that are on the disk when a function returns: power may fail behind it.
+"""Files that are on the disk when a function returns: power may fail afterwards.
 
 A kill loses nothing that was written: the operating system has it. A power cut loses what is in its memory alone, in
 any order. So a commit that is to survive one has its data files on the disk first, then the entry of the log that
@@ -113,7 +113,7 @@ class Disk:
 
     def entries(self, last: int) -> None:
         """See that the entries of the log up to a version are there, also those of other writers: an entry that is
-        lost would take all behind it along.
+        lost would take all after it along.
 
         Raises:
             OSError: the disk refused.

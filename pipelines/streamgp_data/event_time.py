@@ -1,4 +1,4 @@
-"""Rows in the order of their times, behind a watermark, though they arrive out of order.
+"""Rows in the order of their times, up to a watermark, though they arrive out of order.
 
 The watermark is the newest time so far less the lateness L. A row that is not behind it when it arrives goes out when
 the watermark has passed its time, rows that go out together in the order of time and series: so a stream that is
@@ -12,7 +12,7 @@ newest time of all has moved on by more than QUIET · L since its newest row cam
 all again.
 
 What goes out, and in which order, is a function of the rows alone, not of how they were cut. An offset says which rows
-wait, and where the oldest of them stands; a reading that goes on from there reads the rows behind it again. A read
+wait, and where the oldest of them stands; a reading that continues there reads the rows after it again. A read
 costs O(N log N) in the rows of a chunk and those that wait: those of the last L, of a slow series of QUIET · L.
 """
 
@@ -33,12 +33,12 @@ from streamgp_data.delta import SEQ
 from streamgp_data.versions import REVISES, Versions
 
 NEWEST, UNTIL, WAITING, OWN = "newest", "until", "waiting", "own"
-"""Keys of an offset: the newest time before its row, the row behind the last one that had arrived, which of those
+"""Keys of an offset: the newest time before its row, the row after the last one that had arrived, which of those
 between wait, and which of these go by their own series: `_seq` as ranges, such as 5-9,12."""
 NEVER = int(np.iinfo(np.int64).min)
 LAST = int(np.iinfo(np.int64).max)
 QUIET = 10
-"""Of so many times the lateness."""
+"""Times the lateness: a series without newer rows for longer is quiet."""
 
 
 class HeldBack:
@@ -261,7 +261,7 @@ def _sum(time: Ints, lateness: int) -> Ints:
 
 
 def _offset(behind: Offset, waiting: HeldBack) -> Offset:
-    """Where to read on: at the oldest row that waits, or behind the last that came."""
+    """Where to read on: at the oldest row that waits, or after the last that came."""
     until, seq = int(behind[SEQ]), waiting.seq
     if not len(seq):
         return {**behind, NEWEST: waiting.newest, UNTIL: until}

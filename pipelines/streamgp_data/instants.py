@@ -322,7 +322,7 @@ def numbers_in(cells: pa.Array[Any]) -> pl.Series:
 
 
 PERIOD = "period-"
-"""With the number of periods of a day behind it: how times are written as "2024-01-31 period 48"."""
+"""Followed by the number of periods of a day: how times are written as "2024-01-31 period 48"."""
 
 
 def periods_of(form: str | None) -> int | None:

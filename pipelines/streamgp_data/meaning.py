@@ -31,7 +31,7 @@ class TableMeta:
         every_ns: the declared interval in nanoseconds (in steps where `time` holds steps), or None.
         time_format: how the source wrote its times: iso, epoch-ms, elapsed-s, step, a strptime format; None where it
             is not known. time_whole: whether they were whole numbers.
-        tolerance_ns: how far from a whole number of intervals behind the row before a row may be, and still be taken
+        tolerance_ns: how far from a whole number of intervals after the row before a row may be, and still be taken
             as on the grid; None counts intervals from the first row of the series.
         lateness_ns: how long rows are held back so that they can be read in the order of their times (in steps where
             `time` holds steps); None reads them as they arrived.

@@ -99,7 +99,7 @@ class Feed(Protocol):
         ...
 
     def poll(self, most: int, timeout: float) -> list[Message]:
-        """Messages, at most so many; none where nothing came for `timeout` seconds, or may come before some are
+        """Messages, `most` at most; none where nothing came for `timeout` seconds, or may come before some are
         acknowledged.
 
         Raises:
@@ -176,7 +176,7 @@ class Address:
     def check_reach(
         self, mark: tuple[int, ...], newest: tuple[int, ...], removed: tuple[int, ...], partition: str = ""
     ) -> None:
-        """See that the broker still has what comes behind the table's messages.
+        """See that the broker still has what comes after the table's messages.
 
         Args:
             mark: position of the last message that the table has; () where there is none.
@@ -195,7 +195,7 @@ class Address:
             )
         if mark and removed > mark:
             logging.getLogger("streamgp").warning(
-                f"{where}: the broker has dropped messages behind {_shown(mark)}: some may not have been read"
+                f"{where}: the broker has dropped messages after {_shown(mark)}: some may not have been read"
             )
 
     def plain(self, why: object) -> str:

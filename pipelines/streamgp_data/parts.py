@@ -40,7 +40,7 @@ STATISTICS = 32
 
 _MILLISECOND = timedelta(milliseconds=1)
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_PLACE = re.compile(r"at \S+:\d+:\d+|\d+: \S+")  # in a library, behind the error itself
+_PLACE = re.compile(r"at \S+:\d+:\d+|\d+: \S+")  # in a library, after the error itself
 _REPLY = re.compile(r"<Message>(.*?)</Message>")  # of a store that speaks S3
 _NAME = re.compile(rf"(?:.*/)?part-\d+-([0-9a-f]{{{LENGTH}}})\.parquet")
 

@@ -60,7 +60,7 @@ class Quarantine:
         return 0 if self._store is None else self._store.rows
 
     def add(self, rows: pa.Table, source: str, after: int) -> None:
-        """Append those of `rows` that are not there yet, rows of `source` behind line `after`.
+        """Append those of `rows` that are not there yet, rows of `source` after line `after`.
 
         A run that was killed, or another one of the same source at the same time, may have put some of them there: a
         (line, reason, row) is there once, because a commit meets every other one since the look as a conflict, and then
@@ -88,7 +88,7 @@ class Quarantine:
                 self._store.refresh()
 
     def _look(self, store: Table, source: str, after: int) -> pl.DataFrame:
-        """line, reason, row: the rows of `source` behind line `after`; only what is new since the last look is read."""
+        """line, reason, row: the rows of `source` after line `after`; only what is new since the last look is read."""
         before = self._known.get(source, _Known(0, _NOTHING))
         found = [before.rows]
         for chunk in store.read({SEQ: before.place}, ["source", *_KEY]):

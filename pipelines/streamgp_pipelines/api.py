@@ -122,8 +122,8 @@ def compare(
     """Train several models on a table and score them on the same forecasts, as `streamgp compare` does.
 
     Args:
-        table: directory that ingest made, or a data frame, of which a table is made in `directory`. What that holds of
-            another frame is set aside, as `directory` with .1, .2, ... behind its name.
+        table: directory that ingest made, or a data frame, of which a table is made in `comparison`. What that holds of
+            another frame is set aside, as `comparison` with .1, .2, ... after its name.
         target: columns to forecast.
         models: names of models, or NAME=MODEL.
         tracker: of `fit_stream`.
@@ -135,7 +135,7 @@ def compare(
         tolerance: likewise.
         time_format: likewise.
         cluster: of `compare`; `adapters.ray.tasks.ray_tasks` for engine="ray".
-        options: as the flags of `streamgp compare`, with underscores: directory, horizon, season, against, ...
+        options: as the flags of `streamgp compare`, with underscores: comparison, horizon, season, against, ...
 
     Raises:
         StreamgpError: as `compare`.
@@ -146,7 +146,7 @@ def compare(
         >>> from tempfile import mkdtemp
         >>> rows = pl.DataFrame({"step": range(400), "y": [row % 7 for row in range(400)]})
         >>> made = compare(rows, "y", ("seasonal_naive", "persistence"), time="step", season=7, lags=7,
-        ...                directory=mkdtemp())
+        ...                comparison=mkdtemp())
         >>> made.scores.filter(by="all").select("model", "mae").row(0)
         ('seasonal_naive', 0.0)
     """
@@ -158,7 +158,7 @@ def compare(
             raise UsageError(f"{named[0]}= is of a data frame: the table has its own", hint="leave it out")
         return _told(compare_models(CompareConfig.read({"table": table, **given}), tracker, progress, cluster=cluster))
     asked = CompareConfig.read({"table": "memory", **given})
-    directory = asked.directory
+    directory = asked.comparison
     rows, kind = as_arrow(table)
     check_targets(asked.target, rows, kind, columns)
     hints = stored(rows, directory / "table", columns, partial(set_aside, directory))

@@ -147,7 +147,7 @@ def _rows(table: Table, now: float) -> Iterator[Finding]:
     if late and meta.series is None:
         takes = "train --fresh --online --late use takes them; or " if meta.every_ns is not None else ""
         hint = f"{takes}ingest into a new table with --lateness, or with --sort where the sources are complete"
-        yield Finding(table.path, "order", "note", f"training leaves out {late:,} rows behind a newer one", hint)
+        yield Finding(table.path, "order", "note", f"training leaves out {late:,} rows after a newer one", hint)
     if meta.clock and meta.series is None and since == behind >= LEFT and last[0] > np.iinfo(np.int64).min:
         newer, before_it = (Moments.of(meta).say(1000 * value) for value in reversed(last))
         what = f"all {since:,} rows after that of {newer}, which followed {before_it}, are older, and are not learned"
@@ -181,7 +181,7 @@ def _counted(files: int) -> str:
 
 
 def _left(table: Table, mend: bool) -> Finding:
-    """What killed writers left behind."""
+    """What killed writers left."""
     try:
         files = leftovers(table)
         if mend:
@@ -347,7 +347,7 @@ def _source(uri: str, table: Table | None) -> list[Finding]:
 
 
 def _read(source: FileSource, start: Position) -> tuple[int, str]:
-    """How many rows there are behind a position, and what is wrong with those that cannot be read."""
+    """How many rows there are after a position, and what is wrong with those that cannot be read."""
     lines, bad, first = 0, 0, ""
     for chunk in source.read(start.offset()):
         lines += chunk.rows.num_rows

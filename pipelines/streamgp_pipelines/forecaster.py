@@ -178,8 +178,8 @@ class Forecaster(Shown):
     def learn(self, frame: Frame) -> Self:
         """Forecast and then learn each row, in the order of the frame.
 
-        A micro-batch is learned when it is full; what `forecast` and `scores` say holds the rows behind it too. Without
-        lateness a frame must be sorted by time: a row behind a newer one of its series is late, and not learned. What
+        A micro-batch is learned when it is full; what `forecast` and `scores` say holds the rows after it too. Without
+        lateness a frame must be sorted by time: a row after a newer one of its series is late, and not learned. What
         should be known, such as their count, is issued as a StreamgpWarning, each once; `warnings` has it all.
 
         Args:

@@ -76,7 +76,7 @@ class FrameStream:
 
     @classmethod
     def loaded(cls, path: Path, device: torch.device) -> Self:
-        """The stream of a checkpoint, which goes on.
+        """The stream of a checkpoint, to be continued.
 
         Raises:
             CheckpointError: there is none, or it is damaged.
@@ -177,7 +177,7 @@ class FrameStream:
             )
 
     def behind(self) -> pa.RecordBatch | None:
-        """The rows behind the last full micro-batch, those that wait among them."""
+        """The rows after the last full micro-batch, those that wait among them."""
         parts = [part for part in (self._tail, self._arrivals.held()) if part is not None]
         return together(parts) if parts else None
 
@@ -223,7 +223,7 @@ class FrameStream:
 
     def _begin(self, rows: pa.Table, sort: bool) -> pa.RecordBatch:
         """Find what the columns mean; of a new stream also the windows and the model. Returns the rows to learn."""
-        if self.learner is not None:  # loaded: the stream goes on
+        if self.learner is not None:  # loaded: the stream continues
             reader = FrameReader.going_on(rows, self.learner.windows.spec, self.about["moments"], self.names())
             fresh = self._take(reader.rows, reader.meta, sort)
             self.about |= {"table": {"path": "memory", "id": reader.table.id, "version": 0}, "offset": {}}

@@ -89,7 +89,7 @@ class Learned(Stored):
     """Of rows that are learned from a table.
 
     Attributes:
-        rows: seen, those behind the last whole micro-batch with them. saved: in the newest checkpoint.
+        rows: seen, those after the last whole micro-batch with them. saved: in the newest checkpoint.
         table: rows of the table. since: since when some of them have not been seen, monotonic seconds.
         scores: of the rows since the last point, by name.
     """

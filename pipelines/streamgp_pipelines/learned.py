@@ -34,7 +34,7 @@ class LearnedModel:
         name: of the model.
         model: it.
         trace: rows seen and log evidence of each update, oldest first; None: they were not kept.
-        posterior: what `posterior` calls; None: there is no forecaster behind it.
+        posterior: what `posterior` calls; None: it belongs to no forecaster.
 
     Example:
         >>> import torch

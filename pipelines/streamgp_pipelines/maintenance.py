@@ -72,7 +72,8 @@ def compact(config: CompactConfig) -> list[Merged]:
 def vacuum(config: VacuumConfig) -> list[Vacuumed]:
     """Delete the files of a table and of its quarantine that no row is read from since `keep` seconds.
 
-    Every row stays, so that every checkpoint goes on. A reader that has an older version open goes on with the newest.
+    Every row stays, so that every checkpoint can be continued. A reader that has an older
+    version open continues with the newest.
 
     Raises:
         TableError: the table is missing or damaged.

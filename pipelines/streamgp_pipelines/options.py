@@ -190,4 +190,4 @@ class CompareOptions(RunOptions, total=False):
 
     set: Mapping[str, OptionValue] | Sequence[str]
     against: str | None
-    directory: str | Path
+    comparison: str | Path

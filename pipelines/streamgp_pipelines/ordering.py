@@ -33,7 +33,7 @@ FEW = 20
 
 
 def behind(rows: pa.Table, meta: TableMeta, newest: Mapping[str, int] | None = None) -> int:
-    """How many rows are late, each behind a row before it of its series by more than the lateness; a time counts once.
+    """How many rows are late: older than one before them of their series by more than the lateness; a time counts once.
 
     Args:
         rows: in the order in which they came. meta: what their columns mean.
@@ -134,7 +134,7 @@ class Arrivals:
                 ", name the column of their series, series=, if there are several" if self.meta.series is None else ""
             )
             raise DataError(
-                f"{late} of {rows.num_rows} rows of the data frame are late: each is behind a newer row of its series",
+                f"{late} of {rows.num_rows} rows of the data frame are late: each is after a newer one of its series",
                 hint=f"sort the frame by {self.meta.time!r}{more}, or give lateness= if rows come late",
             )
         newest = dict(self.repeats.newest)

@@ -93,7 +93,7 @@ class Pace:
         return found
 
     def regular(self, share: float = 0.9) -> bool:
-        """Whether so many of the intervals lie within half of the median of their series."""
+        """Whether this share of the intervals lies within half of the median of their series."""
         near = 0
         for counts in self._by_series():
             usual = _median(counts) or 0

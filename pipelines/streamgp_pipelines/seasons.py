@@ -38,7 +38,7 @@ class Spacing(NamedTuple):
     counted: tuple[int, int] = (0, 0)
 
     def seasons(self, rows: float = math.inf) -> tuple[int, ...]:
-        """Rows in a day and a week, or in a year, of which so many rows hold three; see `seasons.of_clock`."""
+        """Rows in a day and a week, or in a year, of which `rows` rows hold three; see `seasons.of_clock`."""
         if any(self.counted):
             return seasons.held(self.counted, rows)
         return seasons.of_clock(self.every, rows) or seasons.of_months(self.months, rows)

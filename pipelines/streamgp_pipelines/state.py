@@ -40,7 +40,7 @@ def describe_checkpoint(directory: Path, strict: bool = False) -> dict[str, Json
         strict: whether it is refused where a newer one is damaged; else there is a warning.
 
     Returns:
-        path, rows, the options it was trained with, the table and the offset it goes on from, and the megabytes of
+        path, rows, the options it was trained with, the table and the offset it continues from, and the megabytes of
         each part; the ledger's are what grows with series, horizon and outputs.
 
     Raises:

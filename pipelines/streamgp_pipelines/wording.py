@@ -141,7 +141,7 @@ _TWICE = re.compile(r"(streamgp ingest with \S+) of streamgp ingest")
 _WORD = r"'[^']*'|\"[^\"]*\"|[^\s,;()]+(?:,[^\s,;()]+)*"
 _FLAG = re.compile(rf"(?<![\w-])--(?P<flag>[a-z]+(?:-[a-z]+)*)(?:\.\w+)*(?P<colon>:)?(?: (?P<value>{_WORD}))?")
 _COMMAND = re.compile(
-    r"(?P<whole>streamgp (?P<name>[a-z]+)(?P<rest>(?: [A-Z][A-Z.]+| --(?:table|checkpoint|directory) \S+"
+    r"(?P<whole>streamgp (?P<name>[a-z]+)(?P<rest>(?: [A-Z][A-Z.]+| --(?:table|checkpoint|comparison) \S+"
     r"| --[a-z-]+(?: [A-Z0-9]\S*)?)*))"
 )
 _FRAMES = (

@@ -74,7 +74,7 @@ class Recurrent(Encoder):
     """PyTorch's layer, whose parameters and order of gates are used; it runs all lags in one call."""
 
     run: ClassVar[Callable[..., tuple[Tensor, ...]]]
-    """PyTorch's function behind the layer, for weights of another dtype than the layer's own."""
+    """PyTorch's function that the layer calls, for weights of another dtype than the layer's own."""
 
     carried: ClassVar[int] = 1
     """Tensors in a cell's State."""

@@ -72,7 +72,7 @@ RATE, LAST = 0.1, 0.01
 CONSENSUS = 2.0
 """ρ_c: weight of (θ_k − mean)²/2 in units of the gradient's root mean square."""
 MOVED, FEASIBLE, PATIENCE = 1e-4, 1e-5, 5
-"""It ends once no logarithm changes by more, and |Cz − y|/|y| is no more, in so many iterations on end."""
+"""It ends once no logarithm changes by more, and |Cz − y|/|y| is no more, in PATIENCE iterations on end."""
 
 
 class AdmmConfig(CrossValidationConfig):

@@ -43,7 +43,7 @@ class CrossValidationConfig(BaseModel):
         0,
         ge=0,
         le=1000,
-        description="further starts, drawn around the data's scales; the best after 15 iterations goes on",
+        description="further starts, drawn around the data's scales; the best after 15 iterations continues",
     )
     iterations: int = Field(60, ge=1, le=100_000, description="of the descent, at most")
     rank: int = Field(

@@ -93,7 +93,7 @@ def maximise(
     Args:
         kernel, log_noise, x, y, config: see `tuned`.
         default: kernel and (T,) log σ² of a second start, which the prior is around; without, `kernel` is both. Where a
-            search goes on from an earlier one, the prior would otherwise be around what that one found.
+            search continues an earlier one, the prior would otherwise be around what that one found.
         each: see `tuned`.
 
     Raises:

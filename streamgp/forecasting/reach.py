@@ -61,7 +61,7 @@ class Reach(Declared):
         return len(self._rows)
 
     def reserve(self, series: int) -> None:
-        """Room for so many series more."""
+        """Room for more series."""
         self._rows = np.concatenate([self._rows, np.zeros(series, np.int64)])
         for name in _STATE:
             part = getattr(self, f"_{name}")

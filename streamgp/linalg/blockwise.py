@@ -137,7 +137,7 @@ class Blockwise:
 
 
 def storage(entries: int, limit: int) -> torch.dtype:
-    """The dtype to keep matrices of so many entries in: float64 if all fit into `limit` bytes, else float32.
+    """The dtype to keep matrices of `entries` in: float64 if all fit into `limit` bytes, else float32.
 
     Example:
         >>> storage(1000, 8000), storage(1001, 8000)

@@ -46,7 +46,7 @@ def absorb(lower: Tensor, rows: Tensor, *, in_place: bool = False) -> Tensor:
 
 
 def shifted(lower: Tensor, shift: float, size: int) -> Tensor:
-    """The root of LLᵀ + shift · diag(1, …, 1, 0, …, 0), with so many ones: O(M³).
+    """The root of LLᵀ + shift · diag(1, …, 1, 0, …, 0), with `size` ones: O(M³).
 
     Args:
         lower: (M, M) L, lower triangular, float64, row-major.

@@ -8,8 +8,8 @@ where S_t are forgetting second moments of the experts' errors, pooled over the 
 row has weight 1/max(|error of the mix|, s_t), s_t the running mean of that error, so that the quadratic stands for a
 Huber loss (iteratively reweighted least squares). τ_t is the second moment of the best expert, so that λ is a share of
 it: of experts that are equally good it takes the mean, and it gives nothing to those that are not. Errors of windows
-that overlap are not independent: of n_t rows n_t/H are, and κ of those are behind the weights w₀ that are taken before
-anything is known.
+that overlap are not independent: of n_t rows n_t/H are, and the weights w₀, taken before anything is known,
+count for κ of those.
 
 An error counts as at most `FAR` times the present scale: one glitch does not decide the weights of weeks.
 
@@ -39,7 +39,7 @@ from streamgp.state import Declared, Tensors
 RIDGE = 0.01
 """λ: towards equal weights, as a share of the best expert's second moment."""
 YOUNG = 5.0
-"""κ: independent errors that stand behind the first weights."""
+"""κ: independent errors that the first weights count for."""
 POOL = 0.7
 """ρ: weight of the errors of a neighbouring step."""
 NEAR = 1.0
@@ -116,7 +116,7 @@ class Mixer(Declared, nn.Module):
         self.scale: Tensor  # (T,) s, the running mean of |error of the mix|
         self.square: Tensor  # (T,) sum of squared errors of the mix
         self.apart: Tensor  # (T,) sum of the experts' weighted variance around the mix
-        self.count: Tensor  # (T,) rows behind `scale` and these sums, after forgetting
+        self.count: Tensor  # (T,) rows in `scale` and these sums, after forgetting
         self.lately: Tensor  # (T, K, K) R; it begins at 0
         self.usual: Tensor
         self.weights: Tensor
@@ -236,7 +236,7 @@ class Mixer(Declared, nn.Module):
         self.scale.copy_(torch.where(seen > 0, total / (kept * self.count + seen).clamp(min=1.0), self.scale))
 
     def _spread(self, means: Tensor, mixed: Tensor, known: Tensor, seen: Tensor, scale: Tensor) -> None:
-        """The sums behind the variance."""
+        """The sums of the variance."""
         kept = torch.exp(-seen / SCALE_ROWS)
         self.square.mul_(kept).add_((torch.minimum(mixed, FAR * scale).square() * known).sum(0))
         apart = torch.minimum(self._apart(means), (FAR * scale).square())

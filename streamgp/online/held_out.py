@@ -5,7 +5,7 @@ noise and chosen functions fit the noise too, and no posterior given them says s
 all rows but a quarter each, hyper-parameters and all, and forecast that quarter. With z_ti the errors over the standard
 deviations of these forecasts, variances are off as a whole by
 
-    a_t = max(1, (Σ_i min(z_ti², 25) + 4)/(N_t + 4))
+    a_t = max(1, (Σ_i z_ti² + 4)/(N_t + 4))
 
 from N_t rows and four that say they are right. Forecasts have their variance times a_t.
 """
@@ -26,8 +26,6 @@ FEW, ENOUGH, MOST = 200, 20, 2000
 """Rows below which a fit is checked; rows for each hyper-parameter below which larger ones are; rows from which none
 is."""
 PRIOR_ROWS = 4.0
-FAR = 25.0
-"""Of z² at most: one far row does not decide."""
 
 
 def doubtful(rows: int, groups: int) -> bool:
@@ -72,6 +70,6 @@ def widening(posterior: Posterior, rows: Rows, units: Units, epochs: int, seed: 
             continue
         squares = (rows.y[held] - issued.mean).square() / issued.variance
         known = torch.isfinite(squares)
-        total += torch.where(known, squares.clamp(max=FAR), 0.0).sum(0)
+        total += torch.where(known, squares, 0.0).sum(0)
         count += known.to(FLOAT).sum(0)
     return (total / count).clamp(min=1.0)

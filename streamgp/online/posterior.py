@@ -282,7 +282,7 @@ class Posterior(nn.Module, ABC):
         """Note that an epoch failed and was undone, so that the next one does not repeat it."""
 
     def checked(self, rows: int) -> bool:
-        """Whether `held_out` checks a fit of so many rows; not one that holds some out itself, takes long, or
+        """Whether `held_out` checks a fit of `rows` rows; not one that holds some out itself, takes long, or
         estimates nothing, and none whose likelihood has heavy tails, as a few far errors would say all."""
         return True
 

@@ -89,7 +89,7 @@ class BlockRows(nn.Module):
         weight: (R,) or (R, T) float64, as given.
         observed: (R, T) bool.
         factors: block -> what is kept from one visit to the next.
-        moves: directions that sweeps left behind, void when the rows change.
+        moves: directions of earlier sweeps, void when the rows change.
         sweeps: since the residual was computed from scratch; parts of a sweep count too.
     """
 

@@ -395,7 +395,7 @@ def _factor(scaled: Tensor, penalties: Tensor, ridge: float) -> tuple[Tensor, Te
 
 
 def _kept(passed: float, half: float) -> float:
-    """What is left of a row after so many steps."""
+    """What is left of a row after `passed` steps."""
     return float(0.5 ** (passed / half))
 
 

@@ -206,7 +206,7 @@ class RecursiveRegression(nn.Module):
         return self.under(1.0)
 
     def under(self, times: float) -> RecursivePosterior:
-        """The posterior under a prior precision that is so many times κ; see `posterior`.
+        """The posterior under a prior precision of `times` · κ; see `posterior`.
 
         Raises:
             UsageError: form=factor, which has the prior among the rows, and times is not 1.

@@ -247,7 +247,7 @@ def _check_missing(build: Callable[[Shape], Model], shape: Shape, batch: int) ->
 
 
 def _check_outcomes(model: Model, shape: Shape) -> None:
-    """A model of outcomes 0 and 1 refuses every other value, by the name of its target, and goes on."""
+    """A model of outcomes 0 and 1 refuses every other value, by the name of its target, and continues."""
     x, y = _example(model, shape, 9)
     wrong = y.clone()
     wrong[3, -1] = 0.5
@@ -262,7 +262,7 @@ def _check_outcomes(model: Model, shape: Shape) -> None:
 
 
 def _check_fit(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:
-    """`fit` takes at most the epochs given, can be left early, saved and taken up, and `update` goes on from it."""
+    """`fit` takes at most the epochs given, can be left early, saved and taken up, and `update` continues from it."""
     model = build(shape)
     x, y = _example(model, shape, 4 * batch)
     steps = list(model.fit(x.rows(slice(0, 3 * batch)), y[: 3 * batch], epochs=2))

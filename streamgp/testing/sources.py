@@ -16,7 +16,7 @@ CRASH_SCRIPTS: tuple[tuple[int, ...], ...] = ((0,), (1,), (63,), (64,), (65,), (
 
 
 def check_source(make: Callable[[], Source]) -> None:
-    """The law of `base.Source`: from the `after` of any chunk on come exactly the rows behind it, in order.
+    """The law of `base.Source`: from the `after` of any chunk on come exactly the rows after it, in order.
 
     Args:
         make: opens the same rows again, at least one.
@@ -38,7 +38,7 @@ def check_source(make: Callable[[], Source]) -> None:
     assert _rows(make().read({}), schema).equals(_rows(chunks, schema)), "a second reading differs"
     for at, chunk in enumerate(chunks):
         rest = _rows(make().read(chunk.after), schema)
-        assert rest.equals(_rows(chunks[at + 1 :], schema)), f"resuming behind chunk {at} differs"
+        assert rest.equals(_rows(chunks[at + 1 :], schema)), f"resuming after chunk {at} differs"
 
 
 class Crash(Exception):

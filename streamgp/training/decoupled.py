@@ -182,7 +182,7 @@ class Parametrisation(nn.Module, ABC):
         beta: basis of the covariance.
         coefficients: (M_α, T) a_0.
         rate: of Adam, where none is set.
-        natural: whether `settle` goes on while Adam learns the rest; else it has the starts alone.
+        natural: whether `settle` continues while Adam learns the rest; else it has the starts alone.
     """
 
     rate: float = 0.01

@@ -61,7 +61,7 @@ class EarlyStoppingOptions(BaseModel):
         return held & (int(held.sum()) >= FEWEST)
 
     def epochs_for(self, rows: int, batch: int) -> int:
-        """Epochs of a fit from scratch on so many rows, in mini-batches of `batch`."""
+        """Epochs of a fit from scratch on this many rows, in mini-batches of `batch`."""
         if self.epochs != "auto":
             return self.epochs
         return min(max(math.ceil(self.usual * batch / max(rows, 1)), self.fewest), self.most)

@@ -63,7 +63,7 @@ class StepRule(Protocol):
 
 
 class FiniteDescent(Declared):
-    """Trains features and a head in place. Stateful: goes on bit for bit from `state`.
+    """Trains features and a head in place. Stateful: continues bit for bit from `state`.
 
     The parameters of both, and the generator, belong to their owner and are not in the state. Memory beyond z and y:
     O(d²), one mini-batch or 4096 rows with graph.

@@ -19,7 +19,7 @@ from streamgp.state import Copies, Declared, Nested, Value
 from streamgp.training.early_stopping import EarlyStopping, EarlyStoppingOptions, load, weights
 
 ENDLESS = 10**9
-"""Epochs that stand for as many as a budget of time allows: a schedule over so many would never leave its beginning."""
+"""Epochs that stand for as many as a budget of time allows: a schedule over all would never leave its beginning."""
 
 
 class Standing(NamedTuple):

@@ -9,7 +9,7 @@ al. 2013; conjugate-computation variational inference, Khan & Lin 2017):
 with f̂_n, v_n mean and variance of f_n under q, g_n = ∂E log p(y_n | f)/∂f̂, λ_n = −2 ∂E log p(y_n | f)/∂v and w_n the
 rows that row n stands for. A Gaussian likelihood has λ = 1/σ² and g + λf̂ = y/σ² whatever q is: one step of size 1 on
 all rows is the optimal q (Titsias 2009). Its σ² is kept out of Λ and b, as a factor that they are multiplied by when q
-is asked for, so that a step on σ² does not leave them behind.
+is asked for, so that a step on σ² leaves them up to date.
 
 λ < 0 (a Student-t far from its observation) is taken for 0: S then stays a covariance whatever the step size.
 """

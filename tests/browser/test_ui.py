@@ -50,7 +50,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = {"table": directory / "demand", "target": "y", "horizon": 3, "season": 24, "lags": 4, "batch": 250}
     both = options | {"warmup": 500, "max_rows": 1500, "models": "persistence,seasonal_naive"}
     compare(
-        CompareConfig.read(both | {"directory": directory / "compared"}),
+        CompareConfig.read(both | {"comparison": directory / "compared"}),
         mlflow_tracker(f"sqlite:///{directory}/mlflow.db", "compared"),
     )
     options |= {"model": "seasonal_naive", "online": True, "warmup": 500, "checkpoint": directory / "checkpoint"}

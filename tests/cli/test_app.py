@@ -18,6 +18,8 @@ from streamgp.errors import DataError, ServiceError, StateError, UsageError
 from streamgp_cli import _memory
 from streamgp_cli.app import app
 from streamgp_cli.errors import explain, report
+from streamgp_pipelines import config
+from streamgp_pipelines.config.settings import LEADING
 from tests.words import names
 
 COMMANDS = (
@@ -52,7 +54,7 @@ def test_the_root_page_imports_nothing_heavy() -> None:
     assert not loaded.intersection(HEAVY)
 
 
-@pytest.mark.parametrize(("command", "meant"), [("compare", "--directory"), ("train", "--predictions")])
+@pytest.mark.parametrize(("command", "meant"), [("compare", "--comparison"), ("train", "--predictions")])
 def test_an_option_of_another_command_names_what_is_meant(command: str, meant: str) -> None:
     found = CliRunner().invoke(app, [command, "--output", "x"])
     assert found.exit_code == 2 and meant in found.output and "--inputs" not in found.output
@@ -69,6 +71,17 @@ def test_every_command_has_a_page_with_examples(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0
     assert f"streamgp {command}" in result.stdout and "--json" in result.stdout
+
+
+def test_a_group_of_the_whole_help_page_begins_with_what_users_need_most() -> None:
+    page = CliRunner().invoke(app, ["train", "--help-all"]).stdout
+    found = re.findall(r"─ ([A-Z][\w ]+) ─+╮\n│[ *]+(--[a-z-]+)", page)
+    wanted = {"Data": "table", "Model": "model", "Distribution": "level", "Online": "online", "Batch": "epochs"}
+    wanted |= {"Test rows": "test-column", "Alarms": "alarm-rate", "Output": "checkpoint", "Run": "experiment"}
+    wanted |= {"Messages of a broker": "source", "Cluster": "engine", "Common": "json", "Options": "help-all"}
+    assert dict(found) == {group: f"--{name}" for group, name in wanted.items()}
+    fields = {name for one in vars(config).values() if hasattr(one, "model_fields") for name in one.model_fields}
+    assert fields >= set(LEADING)
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

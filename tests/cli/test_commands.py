@@ -143,7 +143,7 @@ def test_train_prints_its_summary_again_and_tracks_one_run(world: World, tmp_pat
     page = run(*line)
     assert f"{counted['scored']:,}" in page.stdout and f"{counted['skipped']['warm_up']:,}" in page.stdout
     assert page.exit_code == 0 and first["run_id"] in page.stdout
-    assert f"a micro-batch of {first['batch']} rows" in page.stdout and first["update_ms"]["p50"] > 0.0
+    assert f"a micro-batch of up to {first['batch']} rows" in page.stdout and first["update_ms"]["p50"] > 0.0
     assert "median forecast" in page.stdout and first["mae"] == first["mean_mae"]
     assert first["naive_mae"] is None or "lower" in page.stdout or "higher" in page.stdout
     assert page.stderr  # progress: plain lines, not on standard output

@@ -21,7 +21,7 @@ LINE = ["--target=y", "--horizon=3", "--season=24", "--lags=4", "--warmup=200", 
 @pytest.mark.slow
 def test_models_are_runs_below_the_comparison(world: World, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/mlflow.db"
-    words = ["compare", *LINE, "--table", world.table, "--directory", tmp_path / "c", "--tracking-uri", store]
+    words = ["compare", *LINE, "--table", world.table, "--comparison", tmp_path / "c", "--tracking-uri", store]
     result = run(*words, "--json")
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
@@ -56,5 +56,5 @@ def test_models_are_runs_below_the_comparison(world: World, tmp_path: Path) -> N
     ],
 )
 def test_what_is_wrong_ends_with_its_exit_code(world: World, tmp_path: Path, more: list[str], code: int) -> None:
-    words = ["compare", *LINE, "--table", world.table, "--directory", tmp_path / "c", "--tracking-uri", "none", *more]
+    words = ["compare", *LINE, "--table", world.table, "--comparison", tmp_path / "c", "--tracking-uri", "none", *more]
     assert run(*words).exit_code == code

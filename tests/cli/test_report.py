@@ -67,7 +67,7 @@ def test_what_is_wrong_ends_with_its_exit_code(
 def test_a_comparison_has_the_scores_of_its_tables(world: World, tmp_path: Path) -> None:
     line = ["compare", "--table", world.table, "--target=y", "--horizon=3", "--season=24", "--lags=4", "--warmup=200"]
     home = tmp_path / "c"
-    line += ["--batch=64", "--models=persistence", "--directory", home, "--tracking-uri", "none"]
+    line += ["--batch=64", "--models=persistence", "--comparison", home, "--tracking-uri", "none"]
     assert run(*line).exit_code == 0
     page = tmp_path / "c.html"
     shutil.copytree(home, spaced := tmp_path / "my c")

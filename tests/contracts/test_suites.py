@@ -195,7 +195,7 @@ class Fickle(Lines):
         return super().schema.append(pa.field("more", pa.int64()))
 
 
-@pytest.mark.parametrize(("broken", "message"), [(Off, "resuming behind chunk 0"), (Fickle, "schema")])
+@pytest.mark.parametrize(("broken", "message"), [(Off, "resuming after chunk 0"), (Fickle, "schema")])
 def test_a_broken_source_is_found(broken: type[Lines], message: str) -> None:
     check_source(lambda: Lines(10, 3))
     with pytest.raises(AssertionError, match=message):

@@ -33,14 +33,14 @@ def state(room: Room, name: str = "c") -> str:
 
 
 def same_end(room: Room, damage: Callable[[Path], None], *codes: int) -> Outcome:
-    """Damage the newest checkpoint; the run goes on from the one before, and ends as if nothing had been."""
+    """Damage the newest checkpoint; the run continues from the one before, and ends as if nothing had been."""
     newest = trained(room)[-1]
     wanted = state(room)
     damage(newest)
     ended = room.run(*LINE, *UNTRACKED, "--json").fine()
     assert state(room) == wanted
     (warning,) = json.loads(ended.out)["warnings"]
-    return Outcome("goes on from the one before; ends with the same digest", "nothing", room.shown(warning))
+    return Outcome("continues from the one before; ends with the same digest", "nothing", room.shown(warning))
 
 
 @fault(GROUP, "newest checkpoint truncated")
@@ -127,7 +127,7 @@ def permission(room: Room) -> Outcome:
     ended = room.end(process).refused(4, 5)
     (room.path / "c").chmod(0o755)
     room.here(*LINE, *UNTRACKED)
-    return Outcome(f"exit {ended.code}; goes on from the last one", "nothing", room.shown(ended.error))
+    return Outcome(f"exit {ended.code}; continues from the last one", "nothing", room.shown(ended.error))
 
 
 @fault(GROUP, "checkpoint removed in the middle of a run")
@@ -208,7 +208,7 @@ def store_locked(room: Room) -> Outcome:
     lock.close()
     said = room.shown(ended.refused(5).error) if ended.code else room.shown(ended.clean().error)
     room.here(*tracked(room))
-    return Outcome(f"exit {ended.code}; the same command goes on", "nothing", said)
+    return Outcome(f"exit {ended.code}; the same command continues", "nothing", said)
 
 
 @fault(GROUP, "MLflow store removed between two runs")
@@ -239,12 +239,12 @@ def server_gone(room: Room) -> Outcome:
 
 @fault(GROUP, "ten-thousand-fold spike in a stream")
 def spike(room: Room) -> Outcome:
-    return stream(room, {1500: "1e7"}, "the model goes on")
+    return stream(room, {1500: "1e7"}, "the model continues")
 
 
 @fault(GROUP, "burst of missing values")
 def burst(room: Room) -> Outcome:
-    return stream(room, {row: "NaN" if row % 2 else "" for row in range(1200, 1500)}, "the model waits, and goes on")
+    return stream(room, {row: "NaN" if row % 2 else "" for row in range(1200, 1500)}, "the model waits, and continues")
 
 
 @fault(GROUP, "infinite values and integers of 400 digits")
@@ -252,13 +252,13 @@ def infinite(room: Room) -> Outcome:
     return stream(
         room,
         {1200: "inf", 1300: "-Infinity", 1400: "9" * 400, 1500: "1e308", 1501: "-1e308"},
-        "missing values; the model goes on",
+        "missing values; the model continues",
     )
 
 
 @fault(GROUP, "constant target")
 def constant(room: Room) -> Outcome:
-    return stream(room, dict.fromkeys(range(2000), "5"), "the model goes on")
+    return stream(room, dict.fromkeys(range(2000), "5"), "the model continues")
 
 
 def stream(room: Room, cells: dict[int, str], happened: str) -> Outcome:

@@ -195,7 +195,7 @@ def disappears(room: Room) -> Outcome:
     path.unlink()
     try:
         process.wait(5)
-    except Exception:  # it goes on: the file may come back
+    except Exception:  # it continues: the file may come back
         path.write_text("ds,y\n" + lines(0, 60))
         room.until(lambda: room.count() == 60, "the rows of the file that came back")
         ended = room.end(process, signal.SIGTERM).clean()
@@ -203,7 +203,7 @@ def disappears(room: Room) -> Outcome:
     ended = room.end(process).refused(3)
     path.write_text("ds,y\n" + lines(0, 60))
     ingested(room, path)
-    return Outcome("exit 3; the same command goes on when it is back", room.whole(60), room.shown(ended.error))
+    return Outcome("exit 3; the same command continues when it is back", room.whole(60), room.shown(ended.error))
 
 
 @fault(GROUP, "file truncated while it is followed")

@@ -73,14 +73,14 @@ def processor_time(room: Room) -> Outcome:
     assert "Traceback" not in ended.err
     room.here(*LINE)
     return Outcome(
-        f"exit {ended.code}; the same command goes on",
+        f"exit {ended.code}; the same command continues",
         room.whole(5000),
         room.shown(ended.error) or "the shell's message",
     )
 
 
 def moments_of_ingest(room: Room, number: int) -> Outcome:
-    """A signal at moments of an ingest; then it goes on."""
+    """A signal at moments of an ingest; then it continues."""
     source, codes, said = wide(room, 500_000), [], ""
     for delay in (0.05, 0.1, 0.15, 0.2, 0.4):
         process = room.start("ingest", source, "--table", "t")

@@ -112,7 +112,7 @@ class Room:
         return self.end(self.start(*words, **more))
 
     def here(self, *words: object) -> None:
-        """A command that has to succeed: it prepares a fault, or goes on after one."""
+        """A command that has to succeed: it prepares a fault, or continues after one."""
         self.run(*words).fine()
 
     def start(

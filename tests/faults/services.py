@@ -50,7 +50,7 @@ def broker_away(room: Room, name: str) -> Outcome:
         room.until(lambda: room.count() == 401, "the rows behind the restart")
         ended = room.end(process, signal.SIGTERM).clean()
         assert ended.code == 143 and PASSWORD not in ended.out + ended.err + refused.err, ended
-    return Outcome("exit 5; with --follow it waits, and goes on", room.whole(401), room.shown(refused.error))
+    return Outcome("exit 5; with --follow it waits, and continues", room.whole(401), room.shown(refused.error))
 
 
 @fault(GROUP, "MQTT broker gone")
@@ -315,7 +315,7 @@ def odd_requests(room: Room) -> Outcome:
         assert status == 200, text
         ended = room.end(process, signal.SIGTERM).clean()
         assert ended.code == 143, ended
-    return Outcome("refused with 4xx; the service goes on", room.whole(1010), room.shown(said[1]))
+    return Outcome("refused with 4xx; the service continues", room.whole(1010), room.shown(said[1]))
 
 
 @fault(GROUP, "disk full while serve is sent rows")

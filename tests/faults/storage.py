@@ -42,7 +42,7 @@ def disk_full(room: Room) -> Outcome:
         said, before = room.shown(ended.refused(5).error), room.count("disk/t") if (disk / "t").exists() else 0
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
         room.here("ingest", source, "--table", "disk/t")
-        return Outcome(f"exit 5, {before:,} rows; goes on when there is room", room.whole(20_000, "disk/t"), said)
+        return Outcome(f"exit 5, {before:,} rows; continues when there is room", room.whole(20_000, "disk/t"), said)
 
 
 @fault(GROUP, "disk full while a checkpoint is written")
@@ -57,7 +57,7 @@ def disk_full_of_checkpoint(room: Room) -> Outcome:
         (disk / "ballast").unlink()
         room.here(*line)
     room.here(*TRAIN, "--table", "t", *UNTRACKED, "--checkpoint", "whole", "--checkpoint-every", "500")
-    return Outcome("exit 5; goes on from the checkpoint before", "nothing", said)
+    return Outcome("exit 5; continues from the checkpoint before", "nothing", said)
 
 
 @fault(GROUP, "disk full under the MLflow store")
@@ -72,7 +72,7 @@ def disk_full_of_store(room: Room) -> Outcome:
         (disk / "ballast").unlink()
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
         room.here(*line)
-    return Outcome("exit 5; the same command goes on", "nothing", said)
+    return Outcome("exit 5; the same command continues", "nothing", said)
 
 
 @fault(GROUP, "disk full under a forecast's file", fast=False)
@@ -102,7 +102,7 @@ def file_size(room: Room) -> Outcome:
     ended = room.run("ingest", source, "--table", "t", limits={"RLIMIT_FSIZE": 100_000})
     said = room.shown(ended.refused(5).error)
     room.here("ingest", source, "--table", "t")
-    return Outcome("exit 5; goes on without the limit", room.whole(2000), said)
+    return Outcome("exit 5; continues without the limit", room.whole(2000), said)
 
 
 @fault(GROUP, "table may not be written")
@@ -147,7 +147,7 @@ def immutable(room: Room) -> Outcome:
     finally:
         subprocess.run(["chattr", "-i", *map(str, files)], check=True, capture_output=True)
     return Outcome(
-        f"doctor ends with {ended.code}, ingest goes on",
+        f"doctor ends with {ended.code}, ingest continues",
         room.whole(1010),
         room.shown(ended.error) or "table of findings",
     )
@@ -175,7 +175,7 @@ def gone(room: Room) -> Outcome:
     ended = room.run(*TRAIN, "--table", "t", *UNTRACKED, "--checkpoint", "c").refused(4, word=part.name)
     (room.path / "kept").rename(part)
     room.here(*TRAIN, "--table", "t", *UNTRACKED, "--checkpoint", "c")
-    return Outcome("exit 4; goes on when it is back", room.whole(1000), room.shown(ended.error))
+    return Outcome("exit 4; continues when it is back", room.whole(1000), room.shown(ended.error))
 
 
 @fault(GROUP, "last entry of the log empty, as after a power cut")
@@ -194,7 +194,7 @@ def empty_entry(room: Room) -> Outcome:
     said = room.shown(ended.refused(4).error)
     entry.write_bytes(kept)
     room.here("ingest", "a.csv", "--table", "t")
-    return Outcome("exit 4; goes on with the entry from a copy", room.whole(1010), said)
+    return Outcome("exit 4; continues with the entry from a copy", room.whole(1010), said)
 
 
 @fault(GROUP, "last entry of the log cut in half")
@@ -207,7 +207,7 @@ def half_entry(room: Room) -> Outcome:
     ended = room.run("ingest", "a.csv", "--table", "t").refused(4)
     entry.write_bytes(kept)
     room.here("ingest", "a.csv", "--table", "t")
-    return Outcome("exit 4; goes on with the entry from a copy", room.whole(1010), room.shown(ended.error))
+    return Outcome("exit 4; continues with the entry from a copy", room.whole(1010), room.shown(ended.error))
 
 
 @fault(GROUP, "entry in the middle of the log gone")
@@ -235,7 +235,7 @@ def rolled_back(room: Room) -> Outcome:
     ended = room.run(*TRAIN, "--table", "t", *UNTRACKED, "--checkpoint", "c").refused(4)
     room.here("ingest", "a.csv", "--table", "t")
     room.here(*TRAIN, "--table", "t", *UNTRACKED, "--checkpoint", "c")
-    return Outcome("exit 4; goes on when the rows are ingested again", room.whole(1500), room.shown(ended.error))
+    return Outcome("exit 4; continues when the rows are ingested again", room.whole(1500), room.shown(ended.error))
 
 
 @fault(GROUP, "table removed while it is followed")
@@ -339,7 +339,7 @@ def no_directory(room: Room) -> Outcome:
         "ingest", path, "--table", "t", prefix=("/bin/sh", "-c", 'cd here && rmdir "$PWD" && exec "$@"', "sh")
     )
     if ended.code == 0:
-        return Outcome("it goes on", "nothing", "nothing")
+        return Outcome("it continues", "nothing", "nothing")
     return Outcome(f"exit {ended.code}", "nothing", room.shown(ended.refused(2, 3, 4, 5).error))
 
 
@@ -348,4 +348,4 @@ def no_home(room: Room) -> Outcome:
     room.rows("a.csv", 0, 50)
     ended = room.run("ingest", "a.csv", "--table", "t", env={"TMPDIR": "/nonexistent", "HOME": "/nonexistent"})
     ended.fine()
-    return Outcome("it goes on", room.whole(50), "nothing")
+    return Outcome("it continues", room.whole(50), "nothing")

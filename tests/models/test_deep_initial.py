@@ -1,4 +1,4 @@
-"""Models behind a net that start from hyper-parameters of a file: what of them is taken, in whose units, and when."""
+"""Models on a net that start from hyper-parameters of a file: what of them is taken, in whose units, and when."""
 
 from __future__ import annotations
 

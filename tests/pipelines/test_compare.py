@@ -29,7 +29,7 @@ def made(tmp_path: Path, rows: int = 700, series: tuple[str, ...] = (), **option
     table = tmp_path / "table"
     if not table.exists():
         make_table(table, frame_of(rows, series))
-    return compare(table, directory=tmp_path / "comparison", **(OPTIONS | options))
+    return compare(table, comparison=tmp_path / "comparison", **(OPTIONS | options))
 
 
 def test_models_that_made_no_forecast_together_are_named(tmp_path: Path) -> None:
@@ -101,25 +101,25 @@ def test_a_frame_is_compared_as_its_table(tmp_path: Path) -> None:
     data = frame_of(500, zone=None)
     make_table(tmp_path / "table", data)
     given: dict[str, Any] = OPTIONS | {"models": ("linear",)}
-    wanted = compare(tmp_path / "table", directory=tmp_path / "one", **given).scores.filter(by="all")
+    wanted = compare(tmp_path / "table", comparison=tmp_path / "one", **given).scores.filter(by="all")
     told: dict[str, Any] = given | {"time": "t", "every": "1h"}
     text = data.with_columns(pl.col("t").dt.strftime("%d.%m.%Y %H:%M")).to_arrow()
     for frame, more in ((data.to_pandas().set_index("t"), {}), (text, {"time_format": "%d.%m.%Y %H:%M"})):
         home = tmp_path / type(frame).__name__
         for _ in range(2):  # again, it goes on
-            found = compare(frame, directory=home, **told, **more).scores.filter(by="all")
+            found = compare(frame, comparison=home, **told, **more).scores.filter(by="all")
             assert_allclose(found["mae"], wanted["mae"])
     with pytest.raises(DataError):
-        compare(data.with_columns(t=pl.lit("soon")), directory=tmp_path / "two", **told)
+        compare(data.with_columns(t=pl.lit("soon")), comparison=tmp_path / "two", **told)
     with pytest.raises(UsageError):
-        compare(tmp_path / "table", directory=tmp_path / "two", **told)
+        compare(tmp_path / "table", comparison=tmp_path / "two", **told)
     assert not (tmp_path / "two").exists()
 
 
 def test_another_frame_begins_another_comparison_and_the_old_one_is_kept(tmp_path: Path) -> None:
     frame, home = frame_of(300, zone=None), tmp_path / "comparison"
     told: dict[str, Any] = {"models": "persistence seasonal_naive", "time": "t", "every": "1h", "season": 24}
-    told |= {"horizon": 2, "warmup": 50, "lags": 2, "batch": 64, "directory": home}
+    told |= {"horizon": 2, "warmup": 50, "lags": 2, "batch": 64, "comparison": home}
     with pytest.raises(UsageError):
         compare(frame, models="nothing", **{name: value for name, value in told.items() if name != "models"})
     first = compare(frame[:200], **told)
@@ -231,7 +231,7 @@ def test_a_comparison_that_does_not_fit_names_its_own_flag(tmp_path: Path) -> No
     made(tmp_path, models="linear", max_rows=300)
     with pytest.raises(CheckpointError) as refused:
         made(tmp_path, models="linear", max_rows=300, seed=1)
-    assert "directory=" in refused.value.hint and "checkpoint=" not in refused.value.hint
+    assert "comparison=" in refused.value.hint and "checkpoint=" not in refused.value.hint
 
 
 def test_too_few_origins_say_nothing_of_chance() -> None:

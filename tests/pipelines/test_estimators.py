@@ -28,10 +28,10 @@ from tests.words import names, naming
 
 SMALL = [
     ExactGPRegressor(random_state=0),
-    QSGPRegressor(options={"features.size": 64}, random_state=0),
+    QSGPRegressor(options={"features.size": 64, "widen": False}, random_state=0),
     RVMRegressor(random_state=0),
     SVDGPRegressor(basis=64, random_state=0),
-    SVGPRegressor(points=32, epochs=8, random_state=0),
+    SVGPRegressor(points=32, epochs=8, options={"widen": False}, random_state=0),
     FiniteRKHSRegressor(options={"fourier.size": 32}, epochs=8, random_state=0),
 ]
 

@@ -76,7 +76,7 @@ def test_peers_keep_to_it_as_models_do(tmp_path: Any) -> None:
     least, maes = {}, {}
     for lower in ("found", "none", 0.0):
         given = {} if lower == "found" else {"lower": lower}
-        compare(tmp_path / "t", models="ridge", directory=tmp_path / str(lower), **options, **given)
+        compare(tmp_path / "t", models="ridge", comparison=tmp_path / str(lower), **options, **given)
         rows = pl.read_parquet(tmp_path / str(lower) / "ridge" / "predictions.parquet")
         maes[lower] = float((rows["y"] - rows["ridge"]).abs().mean())  # type: ignore[arg-type]
         before, after = pl.col("cutoff") < data["t"][480], pl.col("cutoff") > data["t"][530]

@@ -338,7 +338,7 @@ def test_a_frame_is_told_how_to_make_rows(kind: str, tmp_path: Path) -> None:
     wide: Any = pl.read_csv(text(NUMBERED[0], counted(date(2024, 1, 1), 24, days=10)).encode())
     df = wide if kind == "polars" else wide.to_pandas()
     df = df.set_index("Date") if "index" in kind else df
-    for ask in (lambda: Forecaster(target="value").fit(df), lambda: compare(df, "y", directory=tmp_path / "c")):
+    for ask in (lambda: Forecaster(target="value").fit(df), lambda: compare(df, "y", comparison=tmp_path / "c")):
         with pytest.raises(UsageError, match="are the hours of a day") as refused:
             ask()
     hint = str(refused.value.hint)

@@ -135,7 +135,7 @@ def test_what_is_cut_is_told(tmp_path: Path) -> None:
         take(tmp_path / "t", path)
     summary = take(tmp_path / "t", path, salvage=True)
     assert summary["quarantined"] == {"damaged": 1}
-    assert "behind" in quarantine(tmp_path / "t")["detail"][0]
+    assert "nothing is read after" in quarantine(tmp_path / "t")["detail"][0]
     assert take(tmp_path / "t", path, salvage=True)["quarantined"] == {}
 
 

@@ -166,7 +166,7 @@ def test_models_are_compared_on_late_rows_too(tmp_path: Path) -> None:
     options: dict[str, Any] = {"lags": 6, "horizon": 3, "warmup": 200, "batch": 64, "device": "cpu", "season": "none"}
     used = {}
     for late in ("skip", "use"):
-        compare(tmp_path / "t", "y", "linear", directory=tmp_path / late, late=late, **options)
+        compare(tmp_path / "t", "y", "linear", comparison=tmp_path / late, late=late, **options)
         used[late] = pl.read_parquet(tmp_path / late / "linear" / "predictions.parquet")
     home = tmp_path / "own"
     run(tmp_path / "t", home / "c", season=None, predictions=home / "p.parquet", **USE)

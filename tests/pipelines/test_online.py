@@ -61,6 +61,7 @@ def test_the_summary_has_what_it_promises(tmp_path: Path) -> None:
     assert found["model"] == "linear" and found["checkpoint"] == str(tmp_path / "c") and found["run_id"] == ""
     assert set(found["seconds"]) == {"total", "predict", "update"} and found["rows_per_second"] > 0
     assert found["update_ms"]["p50"] <= found["update_ms"]["p99"] and found["peak_mb"] > 50
+    assert found["update_ms"]["row"] == pytest.approx(1e3 * found["seconds"]["update"] / 500)
     assert set(found["coverage"]) == set(found["width"]) == set(found["raw_coverage"]) == {"80", "95"}
     assert 0.7 < found["coverage"]["80"] < 0.9 and 0.9 < found["coverage"]["95"] < 0.99
     assert found["mase"] < 0.7 and found["rmse"] > found["mae"] > found["crps"] > 0

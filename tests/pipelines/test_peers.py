@@ -36,7 +36,7 @@ OPTIONS |= {"warmup": 200, "device": "cpu"}
 def made(tmp_path: Path, data: pl.DataFrame, models: str, **options: Any) -> Comparison:
     if not (tmp_path / "table").exists():
         make_table(tmp_path / "table", data)
-    return compare(tmp_path / "table", models=models, directory=tmp_path / "comparison", **(OPTIONS | options))
+    return compare(tmp_path / "table", models=models, comparison=tmp_path / "comparison", **(OPTIONS | options))
 
 
 def written(tmp_path: Path, name: str) -> pl.DataFrame:

@@ -85,7 +85,7 @@ def test_what_is_no_readable_frame_is_refused_with_a_hint(case: str, use: str, t
         if use == "learn" or case == "a path":  # which is that of a table
             forecaster().learn(frame)
         else:
-            streamgp.compare(frame, "y", "persistence", directory=tmp_path / "c")
+            streamgp.compare(frame, "y", "persistence", comparison=tmp_path / "c")
     said = f"{refused.value.message} {refused.value.hint}"
     assert names(said, words), said
     assert refused.value.hint and "--" not in said
@@ -198,10 +198,10 @@ BAD: dict[str, Callable[[Path], Any]] = {
     "no table": lambda folder: streamgp.fit_stream(folder / "x"),
     "fit_stream": lambda folder: streamgp.fit_stream(folder, horizon=0),
     "rows for a table": lambda _: streamgp.fit_stream(FRAME, "y"),
-    "compare": lambda folder: streamgp.compare(FRAME, "y", "nothing", directory=folder / "c"),
-    "no models": lambda folder: streamgp.compare(FRAME, "y", "a b", directory=folder / "c"),
-    "empty": lambda folder: streamgp.compare(FRAME[:0], "y", "linear", directory=folder / "c"),
-    "engine": lambda folder: streamgp.compare(FRAME, "y", "linear", directory=folder / "c", workers=2),
+    "compare": lambda folder: streamgp.compare(FRAME, "y", "nothing", comparison=folder / "c"),
+    "no models": lambda folder: streamgp.compare(FRAME, "y", "a b", comparison=folder / "c"),
+    "empty": lambda folder: streamgp.compare(FRAME[:0], "y", "linear", comparison=folder / "c"),
+    "engine": lambda folder: streamgp.compare(FRAME, "y", "linear", comparison=folder / "c", workers=2),
 }
 
 

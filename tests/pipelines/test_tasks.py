@@ -36,7 +36,7 @@ def compared(home: Path, table: Path, on: Cluster | None = None, **options: Any)
     torch.set_num_threads(1)
     given = {"horizon": 3, "season": 24, "lags": 4, "batch": 64, "target": "y", "warmup": 150}
     given |= {"models": "linear,small=svdgp", "set": ["small.basis=32"], "checkpoint_every": 100}
-    config = CompareConfig.read({"table": table, "directory": home} | given | options)
+    config = CompareConfig.read({"table": table, "comparison": home} | given | options)
     return compare(config, NoTracker, cluster=on)
 
 

@@ -1,7 +1,7 @@
 """Kafka: `kafka://host:port/topic`. The offsets of partitions are the positions.
 
 A process reads all partitions; with `group=NAME` a consumer group divides them over processes. Either way reading
-begins behind the offsets of the table; those that are committed to the broker are for its own tools. What is not taken
+begins after the offsets of the table; those that are committed to the broker are for its own tools. What is not taken
 waits in the client, at most 16 MB of it.
 """
 
@@ -180,7 +180,7 @@ class Kafka:
 
     def _failed(self, error: Any) -> None:
         code, kinds = error.code(), self._kafka.KafkaError
-        passing = (kinds._TRANSPORT, kinds._RESOLVE, kinds._MAX_POLL_EXCEEDED)  # one broker of several; it goes on
+        passing = (kinds._TRANSPORT, kinds._RESOLVE, kinds._MAX_POLL_EXCEEDED)  # one broker of several; it continues
         if code == kinds._ALL_BROKERS_DOWN or error.fatal() or code in self._refusals() or code not in passing:
             self._lost = self._failure(error)
 

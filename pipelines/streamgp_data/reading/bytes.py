@@ -145,7 +145,7 @@ def _is_pipe(stream: io.BufferedReader) -> bool:
 
 
 class _Decompressed(io.RawIOBase):
-    """The members of a .gz or the frames of a .zst, one behind the other; a cut one raises EOFError at its end."""
+    """The members of a .gz or the frames of a .zst, one after the other; a cut one raises EOFError at its end."""
 
     def __init__(self, raw: BinaryIO, fresh: Callable[[], Any], owned: bool) -> None:
         self._raw = raw

@@ -21,7 +21,7 @@ class SplitRecords(NamedTuple):
     Attributes:
         starts, ends: (R,) where each is, its newline included. cuts: (R,) where its cells end, before a trailing
             separator.
-        widths: (R,) its cells, without an empty one behind the last column.
+        widths: (R,) its cells, without an empty one after the last column.
         rows: the cells where they are split already. faults: what is wrong with single records.
     """
 
@@ -38,7 +38,7 @@ def split_records(data: bytes, separator: str, width: int, trailing: bool = Fals
 
     Args:
         data: UTF-8. width: cells of the header.
-        trailing: whether rows may end in a separator, behind which there is nothing.
+        trailing: whether rows may end in a separator with nothing after it.
 
     Example:
         >>> split = split_records(b'1,2\\n\\n3\\n"a,b",4', ",", 2)

@@ -22,12 +22,12 @@ from streamgp_data.reading.records import Stopped
 
 _PIECE = 1 << 24
 _PACKED, _LEAST = 200, 1 << 30
-"""A compressed file may become so many times as large, and so many bytes more."""
+"""A compressed file may become _PACKED times as large, and _LEAST bytes more."""
 ROWS = 1 << 17
 
 
 def spooled(uri: str) -> tuple[str, Position, bool]:
-    """The path of the file's plain bytes, the position behind it, and whether the path is temporary, for the caller
+    """The path of the file's plain bytes, the position after it, and whether the path is temporary, for the caller
     to remove: that of a compressed file, or of a pipe.
 
     Raises:
@@ -60,7 +60,7 @@ def spooled(uri: str) -> tuple[str, Position, bool]:
 
 
 def whole_file(uri: str) -> tuple[pa.NativeFile, Position]:
-    """The file, seekable (a compressed one or a pipe through a temporary file), and the position behind it."""
+    """The file, seekable (a compressed one or a pipe through a temporary file), and the position after it."""
     path, end, temporary = spooled(uri)
     try:
         return pa.OSFile(path, "rb"), end
@@ -164,7 +164,7 @@ class Columnar(ABC):
 
     @abstractmethod
     def begin(self, uri: str) -> tuple[pa.Schema, Position]:
-        """Open the file: what it holds, and the position behind it."""
+        """Open the file: what it holds, and the position after it."""
 
     @abstractmethod
     def batches(self, start: int) -> Iterator[pa.RecordBatch]:
@@ -180,7 +180,7 @@ class Columnar(ABC):
         return None
 
     def read(self, after: Offset) -> Iterator[Chunk]:
-        """Typed rows behind `after`, faulty ones among them with their fault.
+        """Typed rows after `after`, faulty ones among them with their fault.
 
         Raises:
             DataError: the file is not the one that was consumed before, or it is damaged.

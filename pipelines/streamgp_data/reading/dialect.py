@@ -29,7 +29,7 @@ class Dialect:
     Attributes:
         separator: one character. decimal: "." or ",". encoding: a Python codec name.
         thousands: the sign between groups of three digits, or None.
-        trailing: whether rows end in a separator with nothing behind it, where the header does not.
+        trailing: whether rows end in a separator with nothing after it, where the header does not.
     """
 
     separator: str
@@ -149,7 +149,7 @@ def separator_of(text: str) -> str:
 
 
 def first_lines(data: bytes, lines: int) -> bytes:
-    """At most so many lines.
+    """At most `lines` lines.
 
     Example:
         >>> first_lines(b"a\\nb\\nc\\n", 2)

@@ -11,7 +11,7 @@ from streamgp_data.reading.cells import check_names
 MOST = 50
 """Rows above a header at most."""
 _AHEAD = 2
-"""Rows below a header of which one has values: the first, or the one behind a row of units."""
+"""Rows below a header of which one has values: the first, or the one after a row of units."""
 _VALUE = re.compile(r"\s*[+-]?[.,]?\d")
 _FORM = re.compile(r"\W*[dmyhst]+([.:/ -]+[dmyhst]+)+\W*", re.IGNORECASE)
 """How a date or a time is written, such as dd.mm.yyyy: among the units of a row below the header."""

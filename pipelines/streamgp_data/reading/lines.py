@@ -70,7 +70,7 @@ class TextLines(ABC):
     def _numbers(
         self, name: str, cells: pl.Series, kind: pa.DataType, decimal: str = ".", thousands: str | None = None
     ) -> tuple[pl.Series, pl.Series]:
-        """(N,) cells of a column as `kind`, and where that cannot be; numbers without the unit behind them."""
+        """(N,) cells of a column as `kind`, and where that cannot be; numbers without the unit that follows them."""
         powers = None
         if name in self._unit_behind and not pa.types.is_string(kind):
             bare = cells.set(cells.str.strip_chars().is_in(list(self._nulls)), None)
@@ -82,7 +82,7 @@ class TextLines(ABC):
         return found
 
     def _say_a_unit(self, name: str, said: pl.Series, decimal: str = ".", thousands: str | None = None) -> bool:
-        """Whether at least half of the cells of a column are numbers with a unit behind them, which it has then."""
+        """Whether at least half of the cells of a column are numbers followed by a unit, which it has then."""
         if (unit := unit_of(said)) is None:
             return False
         _, wrong = convert(without_unit(said, unit)[0], pa.float64(), decimal, self._nulls, thousands)
@@ -93,7 +93,7 @@ class TextLines(ABC):
         return True
 
     def read(self, after: Offset) -> Iterator[Chunk]:
-        """Typed rows behind `after`, faulty ones among them with their fault.
+        """Typed rows after `after`, faulty ones among them with their fault.
 
         Raises:
             DataError: what was consumed before has changed, the stream is damaged, or the encoding is wrong.

@@ -30,7 +30,7 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 def but_for_units(name: str, names: Sequence[str]) -> list[str]:
-    """The columns that have this name, and a unit behind it.
+    """The columns that have this name, followed by a unit.
 
     Example:
         >>> but_for_units("flow", ["flow [m3/h]", "flow (net)", "Flow (kW)"])

@@ -96,7 +96,7 @@ class Paired(Wrapped):
         own = self.inner.sample.schema
         kinds = {name: schema.field(name).type for name in self.names if name != self.name}
         raw = {name: own.field(name).type for name in self._parts}
-        if self.periods is not None and hasattr(self.inner, "dialect"):  # a mark may be behind the sample
+        if self.periods is not None and hasattr(self.inner, "dialect"):  # a mark may come after the sample
             raw[self._parts[1]] = pa.string()
         self.inner.expect(pa.schema([pa.field(name, (raw | kinds)[name]) for name in self.inner.names]))
         self._typed(kinds)

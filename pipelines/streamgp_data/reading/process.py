@@ -11,7 +11,7 @@ import sys
 PATIENCE = 60.0
 """Seconds without a word, and as many more for each 100 MB of the file, after which reading has hung."""
 PACKED, LEAST = 200, 3 << 29
-"""Bytes of memory that reading may take: so many for each byte of the file, and so many more."""
+"""Bytes of memory that reading may take: PACKED for each byte of the file, and LEAST more."""
 
 
 def started(module: str, *words: str) -> subprocess.Popen[bytes]:

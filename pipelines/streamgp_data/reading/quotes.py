@@ -22,11 +22,11 @@ RECORD_LIMIT = 1 << 20
 """Bytes of a record of several lines; beyond, its quote is taken for a stray one."""
 
 EVIDENCE = 3
-"""Whole rows behind an open quote that say at the end of a file that it is a stray one."""
+"""Whole rows after an open quote that say at the end of a file that it is a stray one."""
 
 
 class Rest(Enum):
-    """What comes behind the data at hand.
+    """What comes after the data at hand.
 
     MORE: bytes that can be read at once. LATER: bytes that may come some day. NONE: nothing.
     """
@@ -37,7 +37,7 @@ class Rest(Enum):
 
 
 def record_ends(data: bytes, separator: bytes, width: int = 0, rest: Rest = Rest.MORE) -> Ints:
-    """Offsets behind the newline of every whole record.
+    """Offsets after the newline of every whole record.
 
     Args:
         data: begins with a record.
@@ -86,7 +86,7 @@ def _simple(text: NDArray[np.uint8], newlines: Ints, quotes: Ints, separator: in
 
 
 def header_end(data: bytes, separator: bytes) -> int:
-    """Offset behind the header, blank lines before it included; 0 where it has not ended."""
+    """Offset after the header, blank lines before it included; 0 where it has not ended."""
     blank = len(data) - len(data.lstrip(b"\r\n"))
     ends = record_ends(data[blank:], separator)
     return blank + int(ends[0]) if len(ends) else 0
@@ -120,7 +120,7 @@ class Form(NamedTuple):
     """The first record of some data.
 
     Attributes:
-        end: behind it. cells: how many. open: whether a quote is not closed in this data.
+        end: after it. cells: how many. open: whether a quote is not closed in this data.
         believed: whether the quotes that hold newlines close where a cell ends.
     """
 

@@ -1,4 +1,4 @@
-"""Cutting a text stream into blocks of whole records, each with the position behind it.
+"""Cutting a text stream into blocks of whole records, each with the position after it.
 
 A record is a line, or several lines where a quoted cell holds newlines (see `quotes`). Memory is bounded: a line
 longer than a limit is read in pieces, and only its beginning is kept.
@@ -48,7 +48,7 @@ class RecordBlock(NamedTuple):
     """Whole records, UTF-8 or an 8-bit encoding.
 
     Attributes:
-        data: their bytes. line: the number of the first line, from 1. after: the position behind them.
+        data: their bytes. line: the number of the first line, from 1. after: the position after them.
         long: 0; or the bytes of a single line that is longer than the limit, of which `data` is the beginning.
     """
 
@@ -70,7 +70,7 @@ class Torn(NamedTuple):
 
 
 class _Mark(NamedTuple):
-    """A place to which a reader can return as long as it has the bytes behind it."""
+    """A place to which a reader can return as long as it has the bytes after it."""
 
     position: Position
     digest: Digest
@@ -182,7 +182,7 @@ class Records:
 
     def first(self, size: int, lines: int = 2) -> bytes:
         """The first bytes, without consuming them: `size`, or more until there are `lines` newlines, as far as the
-        longest line that is taken; fewer when a pipe pauses behind these lines, two at least."""
+        longest line that is taken; fewer when a pipe pauses after these lines, two at least."""
         wanted = size
         while True:
             while len(self._pending) < wanted and self._more(wanted - len(self._pending)):
@@ -204,7 +204,7 @@ class Records:
             self._stream.close()
 
     def _walk(self, to: Position) -> tuple[_Mark, bytes]:
-        """Consume up to `to`; gives the last beginning of a line, and what was consumed behind it."""
+        """Consume up to `to`; gives the last beginning of a line, and what was consumed after it."""
         mark, tail = self._here(), b""
         while self._bytes < to.bytes and (self._pending or self._more(min(BLOCK, to.bytes - self._bytes))):
             piece = self._pending[: to.bytes - self._bytes]
@@ -303,7 +303,7 @@ class Records:
         return int(ends[LINES - 1]) if len(ends) > LINES else whole
 
     def _ends(self, data: bytes, rest: Rest) -> Ints:
-        """Offsets behind the records of `data`; the header, however many cells it has, is the first one."""
+        """Offsets after the records of `data`; the header, however many cells it has, is the first one."""
         assert self._separator is not None
         header = 0 if self._bytes else header_end(data, self._separator)
         ends = header + record_ends(data[header:], self._separator, self._width, rest)
@@ -358,7 +358,7 @@ def count(data: bytes, byte: int) -> int:
 
 
 def _line_end(data: bytes, stop: int, lines: int) -> int:
-    """The end of the last of at most so many lines before `stop`.
+    """The end of the last of at most `lines` lines before `stop`.
 
     Example:
         >>> _line_end(b"a\\nb\\nc\\n", 6, 2), _line_end(b"a\\nb", 3, 2)

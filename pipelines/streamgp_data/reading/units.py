@@ -100,7 +100,7 @@ def times_power(numbers: NDArray[Any], powers: Any) -> NDArray[np.float64]:
 
 
 def unit_of(cells: Iterable[str]) -> str | None:
-    """The unit that at least half of the cells of a column have behind a number, with or without an SI prefix: the most
+    """The unit that at least half of the cells of a column have after a number, with or without an SI prefix: the most
     frequent of these. None where there is none.
 
     Example:
@@ -121,7 +121,7 @@ def unit_of(cells: Iterable[str]) -> str | None:
 
 
 def number_cells(column: Sequence[str]) -> Sequence[str]:
-    """The cells of a column without the unit that most have behind a number; as they are where there is none.
+    """The cells of a column without the unit that most have after a number; as they are where there is none.
 
     Example:
         >>> number_cells(["3,41 kW", "-", "12,5 W"]), number_cells(["1,5", "2"])

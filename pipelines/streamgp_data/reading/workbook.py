@@ -79,7 +79,7 @@ def read_sheets(path: str, uri: str, sheet: str | None, header: int | None) -> t
 
 
 def main(path: str, uri: str, header: str, sheet: str | None = None) -> None:
-    """Write to standard output a line of JSON, and behind it the cells of each sheet."""
+    """Write to standard output a line of JSON, and after it the cells of each sheet."""
     out, sys.stdout = sys.stdout.buffer, sys.stderr
     limit_memory(path)
     end_in(1.5 * patience(path))  # who waits gives up before

@@ -29,7 +29,7 @@ class Wrapped(ABC):
         """Rows of the other source, as they are here."""
 
     def read(self, after: Offset) -> Iterator[Chunk]:
-        """The chunks of the other source; the position behind one is that of the other."""
+        """The chunks of the other source; the position after one is that of the other."""
         for rows, behind in self.inner.read(after):
             yield Chunk(self._batch(rows), behind)
 

@@ -109,7 +109,7 @@ class Joined(Columnar):
             yield self._rows(first, min(first + size, self._clock.count))
 
     def read(self, after: Offset) -> Iterator[Chunk]:
-        """Rows, and behind the last one a faulty row for each sample that could not be read."""
+        """Rows, and after the last one a faulty row for each sample that could not be read."""
         yield from super().read(after)
         start = max(Position.of(after).lines, self._clock.count)
         lost = self._lost[start - self._clock.count :]
@@ -147,7 +147,7 @@ class Joined(Columnar):
         if out:
             found.append(f"{self.uri}: left out: {_listed(out)}")
         if moved:
-            found.append(f"{self.uri}: samples of {moved} signals came behind later ones, and were put in order")
+            found.append(f"{self.uri}: samples of {moved} signals came after later ones, and were put in order")
         return found
 
     def _load(self, path: str, size: int) -> None:
@@ -171,7 +171,7 @@ class Joined(Columnar):
                 raise DataError(
                     f"{self.uri}: damaged or cut short at {wrong}", hint=f"bring the whole file{more}"
                 ) from None
-            self._put_aside(Lost("damaged", "", f"nothing is read behind {wrong}"))
+            self._put_aside(Lost("damaged", "", f"nothing is read after {wrong}"))
         if self._uncounted:
             self._lost.append(Lost("unparsable", "", f"{self._uncounted:,} more samples could not be read"))
         self.samples.sort()

@@ -1,4 +1,4 @@
-"""What a format of recordings gives: blocks of samples of named signals. Everything behind it is shared."""
+"""What a format of recordings gives: blocks of samples of named signals. Everything after that is shared."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Recording(Protocol):
     """A file of signals, read once, front to back.
 
     Attributes:
-        units: of signals; complete behind the last block.
+        units: of signals; complete after the last block.
         left_out: what is in the file and not among the signals -> why.
         place: where reading is, for the message of an error.
     """

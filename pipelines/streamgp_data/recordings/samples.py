@@ -22,7 +22,7 @@ RATIO = 2000
 
 @dataclass
 class Signal:
-    """count samples from `first` to `last` (ns); moved: how many came behind a later one. pieces: where they are."""
+    """count samples from `first` to `last` (ns); moved: how many came after a later one. pieces: where they are."""
 
     count: int = 0
     first: int = 0
@@ -111,7 +111,7 @@ class Samples:
         self._read()
 
     def between(self, name: str, low: int, high: int) -> tuple[Times, Values]:
-        """The samples from `low` to `high` (ns), and at least the one before and the one behind."""
+        """The samples from `low` to `high` (ns), and at least the one before and the one after."""
         pieces = self.signals[name].pieces
         first = int(np.searchsorted([piece[1] for piece in pieces], low))
         behind = int(np.searchsorted([piece[0] for piece in pieces], high, side="right"))

@@ -57,7 +57,7 @@ _NOWHERE: Ints = np.zeros(0, np.int64)
 SUFFIXES = (".csv", ".tsv", ".txt")
 _SAMPLED = 1000
 _WRONG = 20
-"""More than one line in so many cannot be decoded, and fewer with letters beyond ASCII can: the encoding is wrong."""
+"""More than one line in _WRONG cannot be decoded, and fewer with letters beyond ASCII can: the encoding is wrong."""
 
 
 class Config(BaseModel):
@@ -141,7 +141,7 @@ class Csv(TextLines):
 
     @property
     def first_line(self) -> int:
-        """The line behind the header."""
+        """The line after the header."""
         return self._above + 1
 
     def _open(self) -> Records:
@@ -261,7 +261,7 @@ class Csv(TextLines):
         """The text as UTF-8, and its lines (from 0) that are not in this encoding.
 
         Raises:
-            DataError: so many are not that it is another encoding.
+            DataError: bytes that are not of this encoding are too many: it is another.
         """
         text, bad, beyond = readable(data, encoding)
         many = len(bad) > beyond and len(bad) * _WRONG > data.count(b"\n")
@@ -273,7 +273,7 @@ class Csv(TextLines):
         return text, bad
 
     def _converted(self, name: str, cells: pl.Series, kind: pa.DataType) -> tuple[pl.Series, pl.Series]:
-        """Cells as `kind`, and where that cannot be; numbers without the unit behind them. What may be thousands, where
+        """Cells as `kind`, and where that cannot be; numbers without the unit after them. What may be thousands, where
         the file does not say its decimal mark, is no number."""
         marks = self.dialect.decimal, self.dialect.thousands
         if name in self._open_marks and not pa.types.is_string(kind):

@@ -200,7 +200,7 @@ class Jsonl(TextLines):
         return ({}, fault("unparsable", deep[0], "an object or a list")) if deep else (one, None)
 
     def _kind(self, values: Sequence[Any], name: str) -> pa.DataType:
-        """Numbers if at least half of the values are, as they are or with a unit behind them; true/false; else text. No
+        """Numbers if at least half of the values are, as they are or followed by a unit; true/false; else text. No
         values: numbers."""
         said = [value for value in values if value is not None]
         if said and 2 * sum(isinstance(value, dict | list) for value in said) >= len(said):

@@ -25,9 +25,9 @@ from streamgp_data.recordings.ros import Types
 SUFFIXES = (".mcap",)
 SIGNS = {b"\x89MCAP": "an MCAP recording"}
 _LARGEST = 1 << 29
-"""Bytes of a record, and of a chunk behind decompression."""
+"""Bytes of a record, and of a chunk after decompression."""
 _PACKED, _LEAST = 200, 1 << 30
-"""All chunks together may become so many times as large as the file, and so many bytes more."""
+"""All chunks together may become _PACKED times as large as the file, and _LEAST bytes more."""
 
 
 class Config(RecordingOptions):

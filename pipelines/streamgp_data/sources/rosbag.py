@@ -27,9 +27,9 @@ from streamgp_data.recordings.ros import Types
 SUFFIXES = (".bag", ".db3")
 SIGNS = {b"#ROSBAG": "a ROS bag"}
 _LARGEST = 1 << 29
-"""Bytes of a chunk behind decompression."""
+"""Bytes of a chunk after decompression."""
 _PACKED, _LEAST = 200, 1 << 30
-"""All chunks together may become so many times as large as the file, and so many bytes more."""
+"""All chunks together may become _PACKED times as large as the file, and _LEAST bytes more."""
 
 
 class Config(RecordingOptions):

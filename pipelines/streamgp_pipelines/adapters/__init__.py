@@ -1,1 +1,1 @@
-"""Outside libraries behind our contracts: MLflow, plots. They import the pipelines, never the reverse."""
+"""Outside libraries, wrapped by our contracts: MLflow, plots. They import the pipelines, never the reverse."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _STANDS_IN = "persistence"
 """The model whose settings a peer's run is opened with."""
 _PARTS = {"step": "step", "series": "unique_id", "target": "target", "hours": "hours"}
-_OWN = {"directory", "models", "set", "against", "level", "quantiles", "checkpoint_every"}
+_OWN = {"comparison", "models", "set", "against", "level", "quantiles", "checkpoint_every"}
 _OWN |= {"engine", "workers", "address"}
 
 
@@ -114,7 +114,7 @@ def compare(
     try:
         return _compare(config, tracker, progress, draw, picture, cluster)
     except StreamgpError as error:
-        error.hint = error.hint.replace("--checkpoint", "--directory")  # which a comparison has in its place
+        error.hint = error.hint.replace("--checkpoint", "--comparison")  # which a comparison has in its place
         raise
 
 
@@ -130,14 +130,14 @@ def _compare(
     if config.engine == "ray":
         torch.set_num_threads(1)  # as the workers have
     plan = _plan(config)
-    config.directory.mkdir(parents=True, exist_ok=True)
+    config.comparison.mkdir(parents=True, exist_ok=True)
     name = "compare " + title("+".join(plan.runs), plan.targets, config.horizon)
-    whole = tracker(config.directory, name)
+    whole = tracker(config.comparison, name)
     with finishing(whole), closing(tasks):
         whole.params({"models": list(plan.runs), "against": plan.against, "horizon": config.horizon})
         cells = {name: (run, plan.peers.get(name)) for name, run in plan.runs.items()}
         below = _below(tracker, whole.run_id)
-        summaries = tasks.run(partial(_cell, config.directory, below, draw), cells, progress)
+        summaries = tasks.run(partial(_cell, config.comparison, below, draw), cells, progress)
         for name, seconds in plan.seconds.items():
             summaries[name]["cpu_seconds"] += seconds
         progress(Progress("scores", 0, 1))
@@ -160,10 +160,10 @@ def _cell(
     cell: tuple[TrainConfig, tuple[str, PeerOptions] | None],
     progress: Callable[[Progress], None],
 ) -> dict[str, Any]:
-    """One model on the stream: the summary of its run, and `cpu_seconds`. A run that was killed goes on."""
+    """One model on the stream: the summary of its run, and `cpu_seconds`. A run that was killed continues."""
     run, peer = cell
     if not home.is_dir():
-        hint = "--directory must be on a file system that all machines of the cluster share"
+        hint = "--comparison must be on a file system that all machines of the cluster share"
         raise ServiceError(f"{platform.node()} has no directory {home}", hint=hint)
     registry.trust(f"{run.model} {dict(run.set)}")  # the user named them where the comparison was started
     began, stages = time.process_time(), staged(progress, name)
@@ -190,7 +190,7 @@ class _Plan:
 
 
 def _plan(config: CompareConfig) -> _Plan:
-    """Read what there is; a comparison that goes on, or takes another model in, keeps the warm-up that it has."""
+    """Read what there is; a comparison that is continued, or takes another model in, keeps the warm-up that it has."""
     models, table = named(config), Table.open(config.table)
     seasons = with_shown(config, table).season
     season = seasons[0] if seasons and not isinstance(seasons, str) else 1
@@ -275,7 +275,7 @@ def _online(config: CompareConfig) -> bool:
 def _run(config: CompareConfig, name: str, model: str, options: dict[str, str]) -> TrainConfig:
     """The settings of one model's run."""
     given: dict[str, Any] = {field: getattr(config, field) for field in config.model_fields_set - _OWN}
-    home = config.directory / name
+    home = config.comparison / name
     given |= {"model": model, "set": options, "checkpoint": home, "predictions": home / "predictions.parquet"}
     given |= {"level": config.level, "quantiles": tuple(sorted({*config.quantiles, *DECILES}))}
     if _online(config):
@@ -315,7 +315,7 @@ def _compared(config: CompareConfig, plan: _Plan, summaries: dict[str, dict[str,
     parts = {name: column for name, column in _PARTS.items() if column in cells.keys.columns}
     tables = [whole.with_columns(by=pl.lit("all"))]
     tables += [scores(cells, column).with_columns(by=pl.lit(name)) for name, column in parts.items()]
-    home = config.directory
+    home = config.comparison
     return Comparison(
         scores=pl.concat(tables, how="diagonal_relaxed").select("by", pl.exclude("by", f"{config.point}_mae")),
         differences=_differences(cells, order, max(plan.block // cells.apart, 1), -(-config.horizon // cells.apart)),

@@ -180,7 +180,7 @@ class IngestConfig(MessageSettings):
     unit: Annotated[Names, Flag(HelpPanel.TABLE, "COL=UNIT")] = Field(
         (),
         description="Unit of a column whose numbers do not say theirs, such as power=kW; of a new table the one that "
-        "the column has; default: as in the header, or behind the numbers",
+        "the column has; default: as in the header, or after the numbers",
     )
     melt: Annotated[Names, Flag(HelpPanel.TABLE, first=True)] = Field(
         (),
@@ -208,7 +208,7 @@ class IngestConfig(MessageSettings):
     lateness: Annotated[str | None, Flag(HelpPanel.TABLE, "INTERVAL")] = Field(
         None,
         description="How late rows may come: a row is learned, in the order of times, once there is one that is newer "
-        "by more than this; a series that is further behind is ordered by its own rows; given with the first rows; "
+        "by more than this; a series that is later still is ordered by its own rows; given with the first rows; "
         "default: rows are learned in the order in which they come",
     )
     duplicates: Annotated[Literal["first", "last", "mean", "quarantine"] | None, Flag(HelpPanel.TABLE)] = Field(

@@ -18,7 +18,7 @@ class ReportConfig(Settings):
         None, description="Checkpoint of a training run"
     )
     comparison: Annotated[Directory | None, Flag(HelpPanel.REPORT)] = Field(
-        None, description="In its place the --directory of streamgp compare"
+        None, description="In its place the --comparison of streamgp compare"
     )
     table: Annotated[TableUri | None, Flag(HelpPanel.REPORT)] = Field(
         None, description="Table of the training; default: where the training has read it"

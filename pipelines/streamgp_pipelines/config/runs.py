@@ -334,7 +334,7 @@ class CompareConfig(RunConfig):
         description="Model that the others are measured against; default: seasonal_naive, or persistence without a "
         "season, which is then compared too",
     )
-    directory: Annotated[Directory, Flag(HelpPanel.OUTPUT, first=True)] = Field(
+    comparison: Annotated[Directory, Flag(HelpPanel.OUTPUT, first=True)] = Field(
         Path("comparison"), description="Directory of the checkpoints, the forecasts and the tables of scores"
     )
 

@@ -131,6 +131,28 @@ class HelpPanel(StrEnum):
     CLUSTER = "Cluster"
 
 
+LEADING = (
+    *("source", "checkpoint", "comparison", "table", "target", "time", "series", "every", "time_format", "timezone"),
+    *(
+        "melt",
+        "horizon",
+        "season",
+        "inputs",
+        "known",
+        "lags",
+        "level",
+        "future",
+        "model",
+        "models",
+        "against",
+        "method",
+    ),
+    *("set", "init", "simulate", "online", "output", "plot", "predictions", "follow", "fleet", "fresh", "as_name"),
+    *("dry_run", "auth", "token_file", "format", "separator", "decimal", "topic"),
+)
+"""Fields that are listed first under their heading, those that users need most; the others follow as declared."""
+
+
 @dataclass(frozen=True)
 class Flag:
     """How a field appears on the help page of its command.
@@ -152,10 +174,11 @@ class Flag:
     argument: bool = False
     first: bool = False
 
-    @property
-    def place(self) -> int:
-        """Where its panel is on the page."""
-        return -1 if self.panel is None else list(HelpPanel).index(self.panel)
+    def place(self, name: str) -> tuple[int, int]:
+        """Where its panel is on the page, and where the field of this name is in it."""
+        if self.panel is None:
+            return -1, 0
+        return list(HelpPanel).index(self.panel), LEADING.index(name) if name in LEADING else len(LEADING)
 
 
 def split_names(text: str) -> tuple[str, ...]:

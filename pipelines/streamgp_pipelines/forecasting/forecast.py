@@ -53,7 +53,7 @@ PATHS = 200
 """Sample paths of a simulation that does not say how many."""
 
 OBSERVED_ROWS = 4096
-"""Rows read at a time behind the checkpoint: nothing depends on it."""
+"""Rows read at a time after the checkpoint: nothing depends on it."""
 BEHIND = 0.1
 """A warning says so where the model has not learned more newer rows than this share of those that it has learned."""
 
@@ -68,7 +68,7 @@ class Forecaster:
     Args:
         saved: the checkpoint.
         learner: of its state, which is the forecaster's own from now on; None makes one.
-        tail: the rows behind the last full micro-batch, where a learner is given.
+        tail: the rows after the last full micro-batch, where a learner is given.
         device: to compute on.
     """
 
@@ -87,11 +87,11 @@ class Forecaster:
         """Bands, quantiles and point of the training."""
         self.offset: Offset = about["offset"]
         """Position of the next row to read from the table."""
-        self._again = 0 if tail is None else tail.num_rows  # rows behind it that the learner has
+        self._again = 0 if tail is None else tail.num_rows  # rows after it that the learner has
         self._online = about["fingerprint"]["mode"] == "online"
         self._moved = False
         self.counted: list[Due] = []
-        """Pairs of forecasts and truths that rows behind the last full micro-batch made."""
+        """Pairs of forecasts and truths that rows after the last full micro-batch made."""
         self.unit: str = about["unit"]
         self.units: dict[str, str] = about["units"]
         """Of the columns that windows are made of, of those that have one."""
@@ -161,7 +161,7 @@ class Forecaster:
             )
 
     def _learn_tail(self) -> None:
-        """Once: learn the rows behind the last full micro-batch; a model of batch training has learned what it may."""
+        """Once: learn the rows after the last full micro-batch; a model of batch training has learned what it may."""
         if self._moved:
             return
         self._moved = True
@@ -376,7 +376,7 @@ def unfitted(learner: Learner) -> str:
 
 
 def learner_of(saved: checkpoint.Saved, device: torch.device | None = None) -> tuple[Learner, pa.RecordBatch | None]:
-    """The learner in its saved state, and the rows behind its last full micro-batch."""
+    """The learner in its saved state, and the rows after its last full micro-batch."""
     with checkpoint.fitting(f"what {saved.path} says of its model"):
         return _learner_of(saved, device or torch.device("cpu"))
 

@@ -65,12 +65,12 @@ def _of_jumps(asks: Asks, windows: Windows, naming: Naming) -> str:
     first = int(alone.to(torch.int64).argmax())
     when = naming.times(asks.cutoff[first : first + 1])[0]
     text = (
-        f"the newest row{_series(asks, windows, alone)}, {when}, stands {int(jumps[first]):,} steps behind the one "
+        f"the newest row{_series(asks, windows, alone)}, {when}, stands {int(jumps[first]):,} steps after the one "
         "before it: the last known season stands in for the rows between"
     )
     if windows.late:
         text += (
-            f"; {windows.late:,} row{'s' * (windows.late > 1)} were left out, for they came behind a newer one: if its "
+            f"; {windows.late:,} row{'s' * (windows.late > 1)} were left out, for they came after a newer one: if its "
             "time is wrong, ingest the source into a new table with --max-ahead 1d, or without that row"
         )
     return text

@@ -22,7 +22,7 @@ def recent(history: pl.DataFrame, steps: int, given: str | None = None) -> pl.Da
 
     Args:
         history: unique_id, ds, [target,] y.
-        steps: ahead, of the forecast that is drawn behind them.
+        steps: ahead, of the forecast that is drawn after them.
         given: how many rows, or how long before the newest, as `--history`; None: as many as the forecast needs.
 
     Raises:

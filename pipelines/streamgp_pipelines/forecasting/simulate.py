@@ -59,7 +59,7 @@ def sample_paths(
         steps: K.
         paths: P.
         seed: of every draw.
-        future: every input at the K steps behind each newest row; series that it does not name are left out.
+        future: every input at the K steps after each newest row; series that it does not name are left out.
         naming: how times are written in messages.
 
     Raises:
@@ -180,7 +180,7 @@ def _check(windows: Windows, steps: int) -> None:
         )
     if windows.shape.horizon > 1:
         raise UsageError(
-            f"a simulation goes one step at a time, and this model was trained for {windows.shape.horizon}",
+            f"a simulation makes one step at a time, and this model was trained for {windows.shape.horizon}",
             hint="train with --horizon 1 and simulate with that checkpoint",
         )
 

@@ -32,7 +32,7 @@ Faults = dict[int, tuple[str, str, str]]
 
 class PreparedChunk(NamedTuple):
     """A chunk before the table is asked: its rows as read, the table's columns of them, the faults that stand
-    whatever the table holds, and the position behind it."""
+    whatever the table holds, and the position after it."""
 
     rows: pa.RecordBatch
     table: pa.Table

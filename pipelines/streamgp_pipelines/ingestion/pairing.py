@@ -82,7 +82,7 @@ def by_periods(source: FileSource, config: IngestConfig, table: Table | None) ->
 
 
 _CLOCK = " %H:%M"
-"""What the format of times has behind that of days."""
+"""What the format of times has after that of days."""
 
 
 def day_columns(

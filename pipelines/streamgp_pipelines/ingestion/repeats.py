@@ -91,7 +91,7 @@ class Repeats:
         self._seen, self.newest = seen, dict(newest)
 
     def _doubtful(self, rows: pa.Table) -> Bools:
-        """(N,) rows that may have the key of another one: behind the newest of their series, or twice among these."""
+        """(N,) rows that may have the key of another one: before the newest of their series, or twice among these."""
         assert self._meta.time is not None
         times = rows.column(self._meta.time).cast(pa.int64()).to_numpy()
         codes, names = np.zeros(len(times), np.int64), [""]

@@ -53,7 +53,7 @@ class SourceReport:
 
     Attributes:
         state: unchanged, taken, no rows yet, or dry run. reads: how its columns were understood.
-        late: rows that came behind a later row of their series. future: rows later than now.
+        late: rows that came after a later row of their series. future: rows later than now.
         versions: rows that are another version of a row, with other values.
         fitting: in a dry run, rows that the table would take.
         redelivered: messages, or rows of them, that a broker has delivered again, and that the table has.
@@ -346,7 +346,7 @@ def serials(source: FileSource, chosen: Plan) -> list[str]:
 
 
 _FEW = 10
-"""Of so many rows one has the time of another one: more likely a correction than a series."""
+"""One row in _FEW has the time of another one: more likely a correction than a series."""
 _WORD = re.compile(r"'([^\d']{1,20})' is not a number")
 """What the quarantine says of a word in a cell of numbers."""
 _WORDS = frozenset(NULLS) - {"", "NaN", "nan"}
@@ -408,7 +408,7 @@ def _several(table: Table | None, added: int, late: int) -> list[Json]:
         return []
     which = " or ".join(f"--series {name!r}" for name in named[:3])
     return [
-        f"{_rows(late)} come behind a later row: if they are of several series, ingest into a new table with {which}; "
+        f"{_rows(late)} come after a later row: if they are of several series, ingest into a new table with {which}; "
         "if not, with --sort"
     ]
 
@@ -418,24 +418,24 @@ def _order(table: Table | None, late: int, sort: bool) -> list[Json]:
     behind = _behind(table) if sort and table is not None else 0
     if behind:
         return [
-            f"{behind} rows of the table come behind a later row: --sort orders the new rows of one source, and what "
+            f"{behind} rows of the table come after a later row: --sort orders the new rows of one source, and what "
             "is in the table stays where it is; for all in the order of time, ingest into a new table with --sort"
         ]
     if late and table is not None and table.meta.lateness is not None:
         return [
-            f"{late} rows came later than the lateness of the table: train leaves out those behind a row of their "
+            f"{late} rows came later than the lateness of the table: train leaves out those after a newer row of their "
             "series that it has learned"
         ]
     if late:
         return [
-            f"{late} rows came behind a later row of their series, and train leaves such rows out: "
+            f"{late} rows came after a later row of their series, and train leaves such rows out: "
             "ingest into a new table with --sort to have them in order, or with --lateness where rows go on coming so"
         ]
     return []
 
 
 def _behind(table: Table) -> int:
-    """Rows of the table that come behind a row with a later time, of any series; one pass over the time column."""
+    """Rows of the table that come after a row with a later time, of any series; one pass over the time column."""
     name = table.meta.time
     if name is None:
         return 0
@@ -455,7 +455,7 @@ def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> l
     hints: list[Json] = []
     if future:
         hints.append(
-            f"{future} rows are later than now, and rows that come behind them are left out: is the clock or the "
+            f"{future} rows are later than now, and rows that come after them are left out: is the clock or the "
             "--time-format right? If these rows alone are wrong, ingest into a new table with --max-ahead 1d"
         )
     if reasons["skipped hour"]:
@@ -493,7 +493,7 @@ def _repeated(table: Table | None, conflicts: int, versions: int, dry: bool) -> 
         said = {"last": "the last of them is read", "mean": "their mean is read", "quarantine": "neither is read"}
         return [
             f"{versions:,} rows have the time of another row and other values: {said[table.meta.duplicates]}. A run "
-            "that has learned such a row goes on; train --fresh learns it as it is now"
+            "that has learned such a row continues; train --fresh learns it as it is now"
         ]
     if not conflicts:
         return []

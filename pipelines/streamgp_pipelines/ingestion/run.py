@@ -525,7 +525,7 @@ def _wound_up(source: FileSource, chosen: Plan, start: Position) -> TimeReader |
 def _prepared(
     source: FileSource, chosen: Plan, reader: TimeReader | None, sieve: Sieve, start: Position
 ) -> Iterator[PreparedChunk]:
-    """The chunks behind `start`, their times read."""
+    """The chunks after `start`, their times read."""
     for chunk in source.read(start.offset()):
         times = None if reader is None else reader.read(*chunk.rows.select(_clock_columns(chosen)).columns)
         yield sieve.prepare(chunk.rows, times, Position.of(chunk.after), chosen.units)

@@ -19,7 +19,7 @@ from streamgp_data.table import Table
 
 
 class Aside(NamedTuple):
-    """Rows for the quarantine, of `source` behind line `after`; see `Quarantine.add`."""
+    """Rows for the quarantine, of `source` after line `after`; see `Quarantine.add`."""
 
     rows: pa.Table
     source: str

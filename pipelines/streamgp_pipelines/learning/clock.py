@@ -20,11 +20,12 @@ class Stopwatch(Declared):
 
     Example:
         >>> clock = Stopwatch()
-        >>> with clock.measure("update"):
-        ...     pass
+        >>> with clock.measure("total"):
+        ...     clock.took("assess", 0.25)
+        ...     clock.took("update", 0.5)
         >>> summary = clock.summary(rows=10)
-        >>> sorted(summary)
-        ['rows_per_second', 'seconds', 'update_ms']
+        >>> sorted(summary), summary["update_ms"]
+        (['rows_per_second', 'seconds', 'update_ms'], {'p50': 750.0, 'p99': 750.0, 'row': 75.0})
     """
 
     STATE = (
@@ -39,10 +40,11 @@ class Stopwatch(Declared):
         self.update = 0.0
         self.updates = 0
         self.durations = torch.zeros(KEPT_UPDATES, dtype=FLOAT)  # (KEPT_UPDATES,) seconds, a ring
+        self._assessed = 0.0  # since the last update
 
     @contextmanager
     def measure(self, stage: str) -> Iterator[None]:
-        """Add the seconds inside to "total", "predict" or "update"."""
+        """Add the seconds inside to a stage, as `took` does."""
         began = time.perf_counter()
         try:
             yield
@@ -50,18 +52,25 @@ class Stopwatch(Declared):
             self.took(stage, time.perf_counter() - began)
 
     def took(self, stage: str, seconds: float) -> None:
-        """Add seconds to "total", "predict" or "update"; an update is also counted."""
+        """Add seconds to "total", "predict" or "update", which is also counted; "assess" is part of the next update."""
+        if stage == "assess":
+            self._assessed += seconds
+            return
+        if stage == "update":
+            seconds, self._assessed = seconds + self._assessed, 0.0
         setattr(self, stage, getattr(self, stage) + seconds)
         if stage == "update":
             self.durations[self.updates % KEPT_UPDATES] = seconds
             self.updates += 1
 
     def summary(self, rows: int) -> dict[str, Json]:
-        """Seconds by stage, rows a second, and the percentiles of one update in milliseconds."""
+        """Seconds by stage, rows a second, and of one update (of a micro-batch; in batch training an epoch) the
+        percentiles, and of all the share of a `row`, in milliseconds."""
         kept = self.durations[: min(self.updates, KEPT_UPDATES)]
         p50, p99 = torch.quantile(kept, torch.tensor([0.5, 0.99], dtype=FLOAT)).tolist() if len(kept) else (None, None)
+        times = {"p50": p50, "p99": p99, "row": self.update / rows if len(kept) and rows else None}
         return {
             "rows_per_second": rows / self.total if self.total > 0 else None,
             "seconds": {"total": self.total, "predict": self.predict, "update": self.update},
-            "update_ms": {"p50": None if p50 is None else 1e3 * p50, "p99": None if p99 is None else 1e3 * p99},
+            "update_ms": {name: None if value is None else 1e3 * value for name, value in times.items()},
         }

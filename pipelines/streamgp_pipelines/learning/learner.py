@@ -401,7 +401,7 @@ class Learner:
             return
         fitted = self._as_learned(due, self.fitted(due.series))
         issued, y, series = by_truth(fitted, self.windows.shape.columns)
-        with self.clock.measure("update"):
+        with self.clock.measure("assess"):
             self.models.assess(issued.to(self.device), y.to(self.device), self._owner(series))
 
     def _note(self, answers: Answers) -> None:

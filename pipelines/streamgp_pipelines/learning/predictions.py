@@ -126,7 +126,7 @@ def _verify(part: Path) -> None:
     if not whole:
         raise CheckpointError(
             f"{part} is damaged: it does not hold the forecasts that were written",
-            hint="bring this file back from a copy, or start with --fresh; without --predictions the run goes on",
+            hint="bring this file back from a copy, or start with --fresh; without --predictions the run continues",
         )
 
 

@@ -87,7 +87,7 @@ def no_newest_window(windows: Windows) -> NoNewestWindow:
     )
     if windows.late:
         why += (
-            f"; {windows.late} rows were left out, for they came behind a newer one: if its time is wrong, ingest the "
+            f"; {windows.late} rows were left out, for they came after a newer one: if its time is wrong, ingest the "
             "source into a new table with --max-ahead 1d, or without that row"
         )
     return NoNewestWindow("no series has a whole window at its newest row", hint=why)

@@ -1,7 +1,7 @@
 """Messages of a broker into a table: collected, judged, committed with their positions, and then acknowledged.
 
 What a kill can separate, a restart joins: rows and positions are one commit (`commits`), then the messages are
-acknowledged. A feed with positions begins behind those of the table, not where the broker would. What a
+acknowledged. A feed with positions begins after those of the table, not where the broker would. What a
 feed without them delivers again, and what two processes read at once, is in the table already, and counted.
 """
 
@@ -274,7 +274,7 @@ class Follow:
     # The rows
 
     def _submit(self) -> None:
-        """Have what is held committed, behind the commit under way; it stays held where no row says what a new table
+        """Have what is held committed, after the commit under way; it stays held where no row says what a new table
         is."""
         batch = self._commits.read(self._held, self._waits)
         if batch is None:

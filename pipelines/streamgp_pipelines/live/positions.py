@@ -35,7 +35,7 @@ class Positions:
         return [f"{self._name}#{partition or 'position'}{f'.{i}' if i else ''}" for i in range(self._width)]
 
     def fresh(self, table: Table, messages: Sequence[Message]) -> NDArray[np.bool_]:
-        """(N,) messages that are behind the mark of their partition."""
+        """(N,) messages that come after the mark of their partition."""
         fresh = np.ones(len(messages), bool)
         if self._width:
             first = by_partition(reversed(messages))
@@ -47,7 +47,7 @@ class Positions:
         return fresh
 
     def moved(self, table: Table, messages: Sequence[Message], fresh: NDArray[np.bool_]) -> dict[str, int]:
-        """The marks behind these messages."""
+        """The marks after these messages."""
         if not self._width:
             return {self._count: table.mark(self._count, 0) + len(messages)}
         last = by_partition(messages if fresh.all() else compress(messages, fresh))

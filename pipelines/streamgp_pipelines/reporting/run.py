@@ -63,7 +63,7 @@ class Run:
 
     Attributes:
         about: manifest of its checkpoint.
-        learner: in the state of the checkpoint, with the scores of the rows behind its last full micro-batch too.
+        learner: in the state of the checkpoint, with the scores of the rows after its last full micro-batch too.
         curves: of its scores over the rows.
         scored: every scored forecast; None where the run keeps none.
         newest: scored forecasts, one of each value.

@@ -248,6 +248,6 @@ class Host(OnlineRun):
                 self.finish()
         except BaseException as error:  # the service ends with it
             if self.ending.is_set() and unanswered(error):
-                return  # the next start goes on from the last checkpoint
+                return  # the next start continues from the last checkpoint
             self.error = error
             self._failed()

@@ -62,7 +62,7 @@ class Receipt(NamedTuple):
     """What became of the rows of a request.
 
     Attributes:
-        accepted: rows that are in the table now; `late` of them came behind a later row of their series, and windows
+        accepted: rows that are in the table now; `late` of them came after a later row of their series, and windows
             leave them out.
         duplicates: rows that the table had: left out.
         quarantined: rows that cannot be read, whose time is too far ahead, or whose series and time the table has with

@@ -20,13 +20,13 @@ MOST = 100
 """Newest alarms in one message; it says how many there were."""
 
 RAISED = "raised.json"
-"""In the checkpoint directory: rows behind the last full micro-batch whose alarms were passed on already."""
+"""In the checkpoint directory: rows after the last full micro-batch whose alarms were passed on already."""
 
 
 class Bell:
     """Passes a run's alarms on, one message for all that came since the last.
 
-    The rows behind the last full micro-batch are judged at once; what they raised is not raised again when they are
+    The rows after the last full micro-batch are judged at once; what they raised is not raised again when they are
     learned. A killed run repeats rows, and may raise their alarms again.
 
     Args:
@@ -48,7 +48,7 @@ class Bell:
             self.frames.append(self._of(due))
 
     def ring(self, tail: pa.RecordBatch | None) -> None:
-        """Pass on what came since the last time, that of the rows behind the last full micro-batch too."""
+        """Pass on what came since the last time, that of the rows after the last full micro-batch too."""
         session = self.session
         online = session.learner.warmup.done_at is not None
         last = session.learner.preview(tail)[1] if online else []

@@ -156,7 +156,7 @@ class OnlineRun:
         return limit is not None and learner.rows + self._tail_rows() >= limit
 
     def _with_held(self, limit: int | None) -> pa.RecordBatch | None:
-        """The rows behind the last full micro-batch, and those that a table with a lateness keeps back."""
+        """The rows after the last full micro-batch, and those that a table with a lateness keeps back."""
         held = self.session.source.held
         if held is None:
             return self.tail

@@ -44,8 +44,8 @@ def judged(session: Session, ahead: Learner, last: Sequence[Due]) -> NewestAlarm
 
     Args:
         session: of a run at its end.
-        ahead: its learner, with the rows behind its last full micro-batch.
-        last: the scored forecasts behind its last full micro-batch.
+        ahead: its learner, with the rows after its last full micro-batch.
+        last: the scored forecasts after its last full micro-batch.
     """
     naming = session.naming
     if session.learner.alarms is None or not naming.levels:

@@ -40,15 +40,16 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         run_id: of the tracker.
 
     Returns:
-        beside the scores and times: `point`, which forecast `mae` is of;
-        `new_rows`, those of `rows` that were not in the checkpoint that the run went on
-        from, if it did; `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
-        every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
+                beside the scores and times: `point`, which forecast `mae` is of; `new_rows`, those of `rows` that were
+        not in         the checkpoint that the run went on from, if it did; `warmup`, rows of warm-up; `forecasts`, the
+        T = targets · horizon forecasts at every row: `all` of them, those `scored`, and those `skipped` by the first
+        reason that holds, which add up;
         `coverage_by`, coverage in parts (`Scores.breakdown`); `by_series`, errors of each series (`Scores.by_series`);
         `mase_scale`, what MASE divides by; `naive_mae`, the
         error of repeating the last season (or value) in the rows after the warm-up, None where only a bound is known;
-        `batch`, rows of a micro-batch; `snapped`, rows off the grid of --every by no more than the --tolerance;
-        `late`, rows that were left out because they came behind a newer one, `late_used`, those that --late use took;
+        `batch`, most rows of a micro-batch, None of training in batch; `snapped`, rows off the grid of --every by no
+        more than the --tolerance;
+        `late`, rows that were left out because they came after a newer one, `late_used`, those that --late use took;
         `unused`, columns of numbers of a run that names no inputs; `simulation`, of --simulate; `weights`, of the
         experts of a mix at the end, {} where the model mixes none, and by step in `steps`; `alarms`, of --alarm-rate
         (`Alarms.summary`); `transforms`, of each target, {} where none was asked for.
@@ -78,7 +79,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "weights": weights(learner.model),
         **({} if learner.alarms is None else {"alarms": learner.alarms.summary()}),
         **session.learner.clock.summary(learner.rows),
-        "batch": session.config.batch,
+        "batch": session.config.batch if session.config.online else None,
         "peak_mb": peak_mb(),
         "checkpoint": shown(session.config.checkpoint),
         "offset": dict(session.offset),
@@ -114,7 +115,7 @@ def _warnings(session: Session, learner: Learner, scores: dict[str, Any], naive:
     if versions := session.table.versions_since(int(session.offset.get(KNOWN, session.table.rows))):
         warnings.append(
             f"{versions} rows with other values for times that the table had came after this run began. Where the row "
-            "had been learned by then, the run goes on with that: --fresh learns it as it is now"
+            "had been learned by then, the run continues with that: --fresh learns it as it is now"
         )
     return warnings
 
@@ -194,10 +195,10 @@ def _why_late(windows: Windows, table: Table) -> str:
         return "they were late, and their place was taken, before the first row of their series or no longer kept"
     if table.meta.lateness is not None:
         instead = "; --late use takes such rows as past values of later forecasts" if windows.spec.every_ns else ""
-        return f"they came later than the lateness of the table, behind a row of their series that was learned{instead}"
+        return f"they came later than the lateness of the table, after a newer row of their series was learned{instead}"
     spec, dated = windows.spec, table.meta.clock and table.meta.time_format not in ELAPSED
     if dated and int(windows.newest().ds.max()) > (time.time() + 86_400) * 1e9:
-        return "they came behind a row of the future: ingest the source into a new table with --max-ahead 1d"
+        return "they came after a row of the future: ingest the source into a new table with --max-ahead 1d"
     ordered = "ingest the source into a new table with --lateness D, and rows up to D late are learned in their order"
     if spec.every_ns is None:
         return f"their time is not after that of the row before them in their series: {ordered}"
@@ -232,7 +233,7 @@ def _why_unscored(session: Session, learner: Learner) -> str:
         return f"the table has {learner.rows} rows, and {warmup} are warm-up; {shorter}"
     if learner.warmup.done_at is None:
         why = advice(Survey.of(session.table, learner.windows.spec), learner.windows.spec)
-        return f"no window was whole in {learner.rows} rows, and the warm-up goes on until one is; {why}"
+        return f"no window was whole in {learner.rows} rows, and the warm-up continues until one is; {why}"
     unless = "if streamgp describe shows gaps, try --gaps fill, or a table without --every"
     return f"no window was whole after the warm-up, or scoring starts after the last row; {unless}"
 

@@ -1,4 +1,4 @@
-"""Train a model on a table, online or in batch; run again with the same settings, it goes on."""
+"""Train a model on a table, online or in batch; run again with the same settings, it continues."""
 
 from __future__ import annotations
 

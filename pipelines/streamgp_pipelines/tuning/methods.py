@@ -82,8 +82,8 @@ class HeldOutConfig(BaseModel):
     scheme: Literal["auto", "loo", "part"] = Field(
         "auto",
         description="loo: each row is forecast from all others, by what a method finds on all; part: some rows are "
-        "kept back from the methods, and the best goes on with all; auto: part where windows have lags, and so overlap "
-        "with those beside them, or where part or arrangement is set; else loo",
+        "kept back from the methods, and the best continues with all; auto: part where windows have lags, and so "
+        "overlap with those beside them, or where part or arrangement is set; else loo",
     )
     part: float = Field(0.25, gt=0, lt=1, description="of the rows that scheme=part keeps back")
     arrangement: Literal["random", "contiguous"] = Field(
@@ -101,7 +101,7 @@ class HeldOutConfig(BaseModel):
         return self
 
     def settled(self, lags: int) -> Literal["loo", "part"]:
-        """The scheme, where windows have so many lags.
+        """The scheme, where windows have `lags` lags.
 
         Example:
             >>> [HeldOutConfig().settled(0), HeldOutConfig().settled(12), HeldOutConfig(scheme="loo").settled(12)]
@@ -118,7 +118,7 @@ class AutoOptions(MlOptions, AdmmOptions, ImplicitOptions):
     auto: HeldOutConfig = Field(HeldOutConfig(), description="which methods, and how they are judged")
 
     def for_windows(self, lags: int) -> Self:
-        """With the scheme settled for windows of so many lags."""
+        """With the scheme settled for windows of `lags` lags."""
         return self.model_copy(update={"auto": self.auto.model_copy(update={"scheme": self.auto.settled(lags)})})
 
 

@@ -51,7 +51,7 @@ def edges(config: TuneConfig, table: Table, spec: WindowSpec) -> tuple[Tensor, T
 
 
 def _reached(text: str | None, flag: str, table: Table, spec: WindowSpec) -> Tensor:
-    """(R,) which rows are at this place or time, or behind it."""
+    """(R,) which rows are at this place or time, or after it."""
     rows = torch.arange(table.rows)
     moments = Moments.of(table.meta)
     if text is None or moments.counts_rows(text):

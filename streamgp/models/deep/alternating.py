@@ -137,7 +137,7 @@ def learn_at_once(encoder: Encoder, data: Data, z: Tensor, y: Tensor) -> None:
 
 
 class Alternating(Declared):
-    """Trains an encoder and a solver in place. Stateful: goes on bit for bit from `state` between epochs.
+    """Trains an encoder and a solver in place. Stateful: continues bit for bit from `state` between epochs.
 
     The encoder's and the solver's parameters, and the generator, belong to their owner and are not in the state. Memory
     beyond z: latents (N, d), what the solver keeps, one mini-batch or 4096 rows with graph; submatrix: (N, N).

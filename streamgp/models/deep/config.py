@@ -54,7 +54,7 @@ class OnlineGpConfig(DeepOnlineConfig):
 
 
 class DeepConfig(OnlineOptions, EarlyStoppingOptions):
-    """Options that the nets and the GPs behind an encoder share."""
+    """Options that the nets and the GPs on an encoder share."""
 
     simulates: ClassVar[Simulated] = "trained"
     usual: ClassVar[int] = 1500
@@ -118,7 +118,7 @@ class DeepNetConfig(DeepConfig):
 
 
 class DeepGpConfig(DeepConfig):
-    """Options of the GPs behind an encoder."""
+    """Options of the GPs on an encoder."""
 
     online: OnlineGpConfig = Field(OnlineGpConfig(), description="learning from a stream")
     kernel: Annotated[BaseModel, OneOf("kernels")] = Field(
@@ -165,7 +165,7 @@ class DeepGpConfig(DeepConfig):
         return SquaredErrorConfig(batch=self.training.batch, seed=self.seed, schedule=schedule)
 
     def pretrain_epochs(self, rows: int, again: bool) -> int:
-        """Epochs on squared error before a training on so many rows; again: the net has been trained before.
+        """Epochs on squared error before a training on `rows` rows; again: the net has been trained before.
 
         Example:
             >>> Config = preset("gp_lstm")

@@ -74,7 +74,7 @@ class GpPosterior(DeepPosterior, DrawsFunctions):
         self.given: Conditional = self.solver.condition(self.data)
 
     def learned(self, groups: Tensor) -> LearnedFunction:
-        """The kernel behind the encoder."""
+        """The kernel on the encoder's latents."""
         return LearnedFunction(self.solver.kernel, self.given.noise.expand(self.shape.columns), encode=self.encoder)
 
     @property
@@ -158,7 +158,7 @@ class GpPosterior(DeepPosterior, DrawsFunctions):
                 "mode=regression hides the targets' past, which the hyper-parameters are of",
                 hint="leave out --init, or --set mode",
             )
-        initial.radial("a GP behind a net")
+        initial.radial("a GP on a net")
         initial.fits(self.config.kernel)
         self.initial = initial
 
@@ -223,7 +223,7 @@ class GpPosterior(DeepPosterior, DrawsFunctions):
                 value.copy_(initial.values[name])
 
     def _pretrain(self, z: Tensor, r: Tensor, epochs: int, generator: Generator) -> float:
-        """The encoder behind a linear head, by squared error; returns its last mean. Where the target itself is learned
+        """An encoder with a linear head, by squared error; returns its last mean. Where the target itself is learned
         before any bound on the latents, so that they stay linear in what they explain; later from the best head."""
         encoder = self.encoder.inner if self.config.alone and isinstance(self.encoder, BoundedEncoder) else self.encoder
         first = SquaredError(encoder, r.shape[1], self.config.pretraining, epochs)
@@ -242,7 +242,7 @@ class GpPosterior(DeepPosterior, DrawsFunctions):
     def function(self, z: Tensor, r: Tensor, generator: Generator) -> Callable[[Tensor], Tensor]:
         """The posterior mean by Nyström's method, k(h, U)(σ² K_UU + K_UH K_HU)⁻¹ K_UH r, U some of the latents H.
 
-        Of more rows than `SOME` the noise is that of so many less, as if each stood for several.
+        Of more rows than `SOME` the noise is reduced in proportion, as if each stood for several.
         """
         order = torch.randperm(len(z), generator=generator)[:SOME].to(z.device)
         h = self.encoder(z[order])

@@ -5,7 +5,7 @@ learned from the errors of b and of b + f as they were issued (`mixing`): a net 
 regression's forecast alone. In batch, before any forecast was issued, w = 1 and the variance is the net's.
 
 Where simulations are planned (`Shape.simulated`) a training of the net ends on the simulation error of b + w f
-(`simulation`), which also says how much of the noise a path goes on with.
+(`simulation`), which also says how much of the noise a path feeds back.
 """
 
 from __future__ import annotations

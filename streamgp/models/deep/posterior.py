@@ -1,4 +1,4 @@
-"""What every model behind an encoder infers: an encoder, what stands behind it, and its variance.
+"""What every model on an encoder infers: the encoder, its head, and the variance.
 
 It is trained in epochs (`streamgp.training.fit`), from the weights at hand, on the rows that the memory keeps: when
 the stream has twice the rows of the last training, or when the squared errors say that the model has gone stale, after
@@ -44,7 +44,7 @@ COUNTS = ("seen", "trained_at", "tried_at", "wait", "growth")
 
 
 class DeepPosterior(Declared, Posterior, Trainable):
-    """See the module. A subclass says what stands behind the encoder.
+    """See the module. A subclass is the head on the encoder.
 
     Args:
         config: of the model.
@@ -54,7 +54,7 @@ class DeepPosterior(Declared, Posterior, Trainable):
     Attributes:
         factor: (T,) on the variance, by validation rows and by the stream's errors.
         count: () rows learned, at most those that are kept.
-        fed_back: (T,) share of the noise that a simulated path goes on with.
+        fed_back: (T,) share of the noise that a simulated path feeds back.
         fit: the fit that is going on, if one is.
         initial: hyper-parameters of a file, until the first fit has taken them.
         onto: where simulations are planned, what `simulation.unroll` runs on.
@@ -90,7 +90,7 @@ class DeepPosterior(Declared, Posterior, Trainable):
 
     @abstractmethod
     def parts(self) -> Parts:
-        """What stands behind the encoder, as far as it is not `trained`."""
+        """The head on the encoder, as far as it is not `trained`."""
 
     @abstractmethod
     def optimiser(self) -> Optimiser:
@@ -172,11 +172,11 @@ class DeepPosterior(Declared, Posterior, Trainable):
         return ("stale, " if stale else "") + f"{done + 1} epochs of {len(rows.y)} rows"
 
     def warmup_epochs(self, rows: int) -> int:
-        """A net that learns what a regression leaves begins as it goes on."""
+        """A net that learns what a regression leaves begins with the epochs of a stream."""
         return self.stream_epochs(rows) if self.config.on_regression(self.shape) else self.epochs_for(rows)
 
     def stream_epochs(self, rows: int) -> int:
-        """Epochs at most of a training on a stream, with so many rows."""
+        """Epochs at most of a training on a stream, with `rows` rows."""
         most = MOST if self.config.epochs == "auto" else self.config.epochs
         return min(max(STEPS * self.config.training.batch // rows, FEWEST), most)
 

@@ -1,4 +1,4 @@
-"""Training on simulation error, behind that of one step: regression and net, run on their own output.
+"""Training on simulation error, after that of one step: regression and net, run on their own output.
 
 Stages of more and more steps (`models.deep.unrolled`) move the encoder, with gradients through the whole forecast: the
 regression below, which stays as it is, and what the net or the GP adds. The mean of a GP is that of its posterior given
@@ -7,8 +7,8 @@ latents forecasts. Behind a stage the posterior is fitted again, to one step ahe
 of the validation rows got better.
 
 An output error model takes all noise for that of the measurement: nothing of it is fed back (Ljung 1999, section 4.2).
-The share that paths go on with is what it takes for them to spread as far as simulations err (`Chain.fed_back`), over
-all steps that are planned where so many windows follow each other.
+The share that paths feed back is what it takes for them to spread as far as simulations err (`Chain.fed_back`), over
+all steps that are planned where as many windows follow each other.
 """
 
 from __future__ import annotations

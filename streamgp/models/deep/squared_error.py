@@ -71,7 +71,7 @@ class SquaredError(Declared):
         head: to go on with; none makes a new one from the Config's seed.
 
     Attributes:
-        head: the linear map behind the encoder.
+        head: the linear map of the encoder's latents.
         sharing: how the gradient of a mini-batch is computed.
         epochs: done so far; the schedules' clock.
         healthy: whether every step of the last epoch had a finite gradient; the others were left out.

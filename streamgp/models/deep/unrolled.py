@@ -19,7 +19,7 @@ SAMPLE = 256
 HUBER = 3.0
 """Typical errors from which on an error counts by its size."""
 BEYOND = 1.5
-"""Simulated values are limited to so many times the largest that was seen."""
+"""Simulated values are limited to this multiple of the largest that was seen."""
 LEAST = 1e-6
 """Smallest typical error, in units of the windows."""
 
@@ -53,7 +53,7 @@ class Chain:
         self.left = end - place  # (N,) windows that follow each one
 
     def starts(self, steps: int) -> Tensor:
-        """Windows that so many others follow."""
+        """Windows that at least `steps` others follow."""
         return (self.left >= steps).nonzero()[:, 0]
 
     def errors(self, step: Callable[[Tensor], Tensor], starts: Tensor, steps: int) -> Tensor:

@@ -20,7 +20,7 @@ from streamgp.models.exact.config import Config
 from streamgp.models.exact.growing import GrowingPosterior
 
 FURTHER = 3
-"""Searches after the first have so many times fewer evaluations, each of them."""
+"""Searches after the first have this many times fewer evaluations each."""
 
 
 class Hyperparameters(nn.Module):

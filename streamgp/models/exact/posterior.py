@@ -26,7 +26,7 @@ from streamgp.online.posterior import Arrival, DrawsFunctions, LearnedFunction, 
 from streamgp.state import Declared, Nested, fitting, holding, pop
 
 DROPPED = 5
-"""Once too many rows are kept, one of so many is dropped."""
+"""Once too many rows are kept, one of DROPPED is dropped."""
 
 
 class Blocks:

@@ -1,7 +1,7 @@
 """Bayesian regression on features trained by the evidence: Fourier features, or a net (Shoham & Avron 2025).
 
 k(x, x') = φ(x)ᵀφ(x') is a kernel of finite dimension. φ is what a net makes of a window, or random Fourier features of
-a kernel, on the window itself or behind a net. What of φ can be learned is trained by mini-batches of the marginal
+a kernel, on the window itself or on a net. What of φ can be learned is trained by mini-batches of the marginal
 likelihood at O(d³ + |b| d²) a step (`streamgp.training.finite_descent`); for fixed φ the posterior is Bayesian linear
 regression, and rows of a stream are learned exactly (`regression.recursive`), at a cost that does not depend on the
 rows seen.

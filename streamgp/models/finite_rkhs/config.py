@@ -85,7 +85,7 @@ class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
     kernel: Annotated[BaseModel | None, OneOf("kernels", optional=True)] = Field(
         None,
         description="on the encoder's output; one other than linear by its random Fourier features; "
-        "none: linear behind a net, squared_exponential on the window itself",
+        "none: linear on a net, squared_exponential on the window itself",
     )
     fourier: FourierConfig = Field(FourierConfig(), description="random Fourier features of the kernel")
     linear: Literal["auto"] | bool = Field(
@@ -161,7 +161,7 @@ class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
         return SETTLED if self.training.method == "auto" else 0
 
     def straight(self, width: int) -> bool:
-        """Whether there is a linear part beside the kernel's features, of windows with so many columns."""
+        """Whether there is a linear part beside the kernel's features, of windows with `width` columns."""
         if self.linear != "auto":
             return self.linear
         return not (self.plain and isinstance(self.on_latents, linear.Config)) and width <= self.fourier.size
@@ -184,7 +184,7 @@ class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
         return ""
 
     def functions(self, shape: Shape) -> int:
-        """Features, and the linear part; behind a net no fewer than stand for its layers."""
+        """Features, and the linear part; on a net no fewer than stand for its layers."""
         width = shape.width + 1
         size = self._outputs(width) + (width if self.straight(width) else 0)
         return size if self.plain else max(size, FUNCTIONS)

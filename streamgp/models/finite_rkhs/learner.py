@@ -109,7 +109,7 @@ class FiniteLearner(nn.Module, Trainable):
         self._served: Served | None = None
 
     def learns(self, rows: int) -> bool:
-        """Whether features have anything to train, and so many rows to train it on."""
+        """Whether features have anything to train, and rows enough to train it on."""
         few = self.config.plain and rows < self.config.settled
         return not few and any(p.requires_grad for p in self.features.parameters())
 

@@ -99,7 +99,7 @@ class FinitePosterior(Declared, Posterior, DrawsFunctions):
         return self.search.signal if self.search.found else None
 
     def learned(self, groups: Tensor) -> LearnedFunction:
-        """The kernel that the features are drawn from, behind the encoder; training may move them from there."""
+        """The kernel that the features are drawn from, on the encoder's latents; training may move them from there."""
         features, noise = self.learner.features, self.learner.forecasting.noise
         encode = None if isinstance(features.encoder, Identity) else features.encoder
         slopes = features.slope.square() if features.linear else None

@@ -303,7 +303,7 @@ def _products(one: Tensor, two: Tensor) -> Tensor:
 
 
 def _squares(columns: Tensor) -> Tensor:
-    """(H, N, a) -> (H, N, a(a + 1)/2) each column times itself and those behind it."""
+    """(H, N, a) -> (H, N, a(a + 1)/2) each column times itself and those after it."""
     one, two = torch.triu_indices(columns.shape[-1], columns.shape[-1], device=columns.device)
     return columns[..., one] * columns[..., two]
 

@@ -20,7 +20,7 @@ from streamgp.base import FLOAT, Inputs, Shape
 KNOTS = 16
 """Hinges of a channel, at most."""
 TAIL = 64
-"""One row of so many does not extend the range, at either end."""
+"""One row in TAIL does not extend the range, at either end."""
 
 
 class Hinges(nn.Module):

@@ -142,7 +142,7 @@ class Phased(NamedTuple):
         features: (G, R, d) of at most R steps of each of G groups; (K, G, R, d) of K models, whose groups the others
             have one model after the other.
         place: (G, R) of each among all steps, t · N + n.
-        there: (G, R) whether there are so many in a group.
+        there: (G, R) whether a group has this member.
     """
 
     features: Tensor
@@ -287,7 +287,7 @@ class PhaseRegression(nn.Module):
 
 
 def places(group: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Where the members of each group are, (G, R) among all; and (G, R) whether there are so many.
+    """Where the members of each group are, (G, R) among all; and (G, R) whether the group has this member.
 
     Args:
         group: of each member, of any shape; −1 for one of none.

@@ -17,7 +17,7 @@ own forecast, and its weight to v = 1/max(1, uᵀA⁻¹u), so that a window with
 direction than all rows before it. `fit` is exact.
 
 Where simulations are planned (`Shape.simulated`) u has `hinges` of the newest values too: run on its own output, a
-regression without them goes on as if the system were linear. Their coefficients are changes of slope: the prior of each
+regression without them extrapolates a linear system. Their coefficients are changes of slope: the prior of each
 counts for `STIFF` rows of the column that it is made from. Functions are then limited to the range seen, and as much
 again at either side.
 

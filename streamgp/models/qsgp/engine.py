@@ -177,7 +177,7 @@ class Engine(nn.Module, ABC):
 
     @abstractmethod
     def epoch(self, training: TrainingRows, place: int, of: int) -> None:
-        """Learn a batch for the `place`-th of so many epochs, counted from 0."""
+        """Learn a batch for the `place`-th of `of` epochs, counted from 0."""
 
     @abstractmethod
     def refresh_noise(self, training: TrainingRows, least: float) -> None:
@@ -210,7 +210,7 @@ class Engine(nn.Module, ABC):
 
     @abstractmethod
     def learn(self, new: int) -> None:
-        """Learn from the kept rows, of which so many are new."""
+        """Learn from the kept rows, of which `new` are new."""
 
     def accumulate(self, z: Tensor, y: Tensor, share: Tensor, kept: float, phi: Tensor | None = None) -> None:
         """Add rows to sums over all rows, after scaling those by `kept`.

@@ -63,7 +63,7 @@ class Triangle(nn.Module):
             self.cross[:size, : left.shape[1]] += right.mT @ (left * weight.to(phi.dtype)[:, None])
 
     def square(self, size: int) -> Tensor:
-        """(size, size) the matrix of the first so many, its lower triangle."""
+        """(size, size) the matrix of the first `size` functions, its lower triangle."""
         out = self.cross.new_zeros(size, size)
         left, right = min(self.middle, size), max(size - self.middle, 0)
         out[:left, :left] = self.ends[1 : 1 + left, :left].tril()

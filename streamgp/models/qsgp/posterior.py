@@ -48,7 +48,7 @@ NATS = 1e-4
 """Nats a row; a sweep that gains less is the last."""
 
 HELD, MOST = 20, 1000
-"""One row in so many is held out in batch, at most so many of them."""
+"""One row in HELD is held out in batch, at most MOST of them."""
 LATENT = 200
 """Held-out rows whose latent variance is computed."""
 
@@ -281,7 +281,7 @@ class QsgpPosterior(Declared, Posterior):
         self.objective.fill_(self.engine.loss(training))
 
     def _sum_up(self, z: Tensor, target: Tensor, share: Tensor, summing: Summing) -> None:
-        """The sums of the head; of at most so many rows as the reservoir has, unless the head is the whole basis."""
+        """The sums of the head; of at most as many rows as the reservoir has, unless the head is the whole basis."""
         if len(z) > self.config.reservoir and not self.engine.whole:
             some = torch.linspace(0, len(z) - 1, self.config.reservoir, device=z.device).round().long()
             z, target, share = z[some], target[some], share[some] * (share.sum() / share[some].sum())

@@ -1,7 +1,7 @@
 """The engines of solver=quadruple: quadruply stochastic steps on all rows of a batch, or on those kept of a stream.
 
 A step's cost depends neither on rows nor on features (`streamgp.papers.qsgp.descent`, and of likelihoods that are not
-Gaussian `streamgp.papers.qsgp.site_descent`); on a stream so many steps are taken for every new row. What takes
+Gaussian `streamgp.papers.qsgp.site_descent`); on a stream `steps` are taken for 512 new rows. What takes
 O(m_touched) is a forecast, and a row that becomes a support row: at most n̄ of those that are kept.
 """
 

@@ -92,7 +92,7 @@ class Sites(nn.Module, ABC):
         return self.noise
 
     def rescale(self, factor: Tensor) -> None:
-        """Targets are standardised otherwise: a unit is now so many. factor: (T,)."""
+        """Targets are standardised otherwise: a unit is now `factor` units, (T,)."""
 
     @abstractmethod
     def working(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:

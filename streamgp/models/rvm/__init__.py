@@ -1,7 +1,7 @@
 """Relevance vector machine: a Gaussian process on few functions, chosen from very many (Tipping 2001).
 
 Functions k(x, z_j) on rows that were seen have weights with precisions s_j of their own. Maximising the evidence makes
-most s_j infinite; what is left are the relevance vectors z_j. The selection goes one change at a time (Tipping & Faul
+most s_j infinite; what is left are the relevance vectors z_j. The selection makes one change at a time (Tipping & Faul
 2003), many at a time, or by the quadruply stochastic bound (QSRVM; Evans & Nair 2020, appendix I.3): `solver`.
 """
 

@@ -1,4 +1,4 @@
-"""SVDGP by stochastic gradients: for likelihoods without closed forms, and behind an encoder that is trained.
+"""SVDGP by stochastic gradients: for likelihoods without closed forms, and on an encoder that is trained.
 
 Algorithm 1 of Cheng & Boots 2017, with what a stream needs beside it: older rows are replayed (a batch of a stream is
 not a sample of all rows), a stated N, places given to new points when the basis is full, and averaged iterates for
@@ -152,7 +152,7 @@ class GradientPosterior(Posterior):
         return Look(z, None, mean, variance, self.likelihood.scale.detach().square())
 
     def learned(self, groups: Tensor) -> LearnedFunction:
-        """The kernel as it is, behind an encoder where there is one; the basis points of both bases."""
+        """The kernel as it is, on the latents of an encoder where there is one; the basis points of both bases."""
         width, bases = len(self.log_lengthscale), (self.posterior.alpha, self.posterior.beta)
         kernel = tied(squared_exponential.Config(), torch.arange(width), self.log_lengthscale, self.log_rho)
         noise = self.likelihood.scale.detach().square() if self.units else torch.zeros(self.shape.columns, dtype=FLOAT)
@@ -183,7 +183,7 @@ class GradientPosterior(Posterior):
 
         ρ = 1. Departures: s is 0.1 √d of the median distance in d >= 8 dimensions (at the median itself the Gram matrix
         of thousands of points in few dimensions is so ill-conditioned that gradients crawl; windows of a hundred
-        columns want more; behind a trained encoder, which stretches its space as it needs, it is the median), and the
+        columns want more; on a trained encoder, which stretches its space as it needs, it is the median), and the
         noise is a fraction of the targets' variance.
         """
         self.load_state_dict({**self.blank, **(kept or {})})

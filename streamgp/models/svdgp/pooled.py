@@ -1,6 +1,6 @@
 """One linear regression of all series of a panel, and how much of it a series should believe.
 
-Each series enters in its own units: z its standardised window with a 1 behind, t its truth beyond the reference over
+Each series enters in its own units: z its standardised window with a 1 appended, t its truth beyond the reference over
 the standard deviation of its target channel. The sums are ridge regression of the stacked panel,
 
     c = (I + Σ z zᵀ)⁻¹ Σ z tᵀ,
@@ -97,7 +97,7 @@ class PooledRegression:
             self._pending[-2:] = [total(self._pending[-2:])]
 
     def begin(self) -> None:
-        """From here on all that was added may be used: the rows that follow come behind it in the stream."""
+        """From here on all that was added may be used: the rows that follow are later in the stream."""
         self._pending = [total(self._pending)._replace(until=BEGUN)]
 
     def reach(self, time: int) -> None:

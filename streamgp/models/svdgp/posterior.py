@@ -45,7 +45,7 @@ ROOM = 4
 SPARE = 16
 """The same where the stream is settled."""
 NOVEL, COMPARED = 0.99, 512
-"""A row is novel whose unexplained variance is beyond this quantile of so many rows of the reservoir."""
+"""A row is novel whose unexplained variance is beyond quantile NOVEL of COMPARED rows of the reservoir."""
 MANY = 2.0
 """Rows a basis point from which on it is known which rows are novel."""
 STRANGE = 0.05

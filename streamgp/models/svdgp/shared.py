@@ -171,6 +171,6 @@ class SharedKernels(Declared):
 
 
 def some_series(series: int) -> Tensor:
-    """At most `SAMPLE` places of so many series, evenly spread."""
+    """At most `SAMPLE` of the series, evenly spread."""
     found: Tensor = torch.linspace(0, series - 1, min(SAMPLE, series)).round().long().unique()
     return found

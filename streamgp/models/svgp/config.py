@@ -54,7 +54,7 @@ class Config(StreamOptions):
     )
     points: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
-        description="inducing inputs; auto: 512, and fewer where a likelihood other than gaussian has so many columns "
+        description="inducing inputs; auto: 512, and fewer where a likelihood other than gaussian has columns enough "
         "that their covariances would take more than 16 MB",
     )
     training: SvgpTrainingConfig = Field(SvgpTrainingConfig(), description="by mini-batches")

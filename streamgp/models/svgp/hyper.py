@@ -30,7 +30,7 @@ EVALUATIONS = 20
 STEPS, FURTHER = 60, 30
 """Of Adam on windows that overlap, at first and at every rebuild."""
 SPREAD, WIDE = 0.2, 16
-"""Prior standard deviation of log ℓ among the columns of outcomes, which over-fit with free ones, beyond so many
+"""Prior standard deviation of log ℓ among the columns of outcomes, which over-fit with free ones, beyond WIDE
 groups; up to these the common prior does, and keeps lengthscales from falling to where a function is as good as noise.
 """
 HEIGHTS = (0.3, 1.0, 3.0, 10.0, 30.0)

@@ -119,7 +119,7 @@ class SvgpPosterior(Declared, Posterior):
         return float(self.kernel.diagonal(self.prior.used.detach()).detach().mean() / noise.mean())
 
     def learned(self, groups: Tensor) -> LearnedFunction:
-        """The kernel in use; inducing points stand where it does, behind an encoder where there is one."""
+        """The kernel in use; inducing points are its inputs, the latents of an encoder where there is one."""
         noise = self.head.noise if isinstance(self.head, GaussianHead) else self.likelihood.scale.detach().square()
         encode = self.prior.encoder if self.config.encoded else None
         noise = noise.expand(self.shape.columns) if self.units else torch.zeros(self.shape.columns, dtype=FLOAT)

@@ -33,7 +33,7 @@ class Covariances(NamedTuple):
 class SparsePrior(nn.Module):
     """f(x) = g(h(x)), g ~ GP(0, k), seen through up to M inducing inputs in the latent space.
 
-    Inducing inputs live where the kernel does, behind the encoder: they need no encoding, and the encoder's gradient
+    Inducing inputs are inputs of the kernel, latents of the encoder: they need no encoding, and the encoder's gradient
     comes from the rows alone (as in stochastic variational deep kernel learning, Wilson et al. 2016).
 
     Args:

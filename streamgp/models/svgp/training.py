@@ -103,7 +103,7 @@ class Training(Declared):
         return value
 
     def steps(self, z: Tensor, y: Tensor, weight: Tensor, generator: Generator, count: int | None = None) -> float:
-        """Mini-batches of all rows in random order, an epoch or so many; returns the mean ELBO's estimate.
+        """Mini-batches of all rows in random order, an epoch or `count` of them; returns the mean ELBO's estimate.
 
         Raises:
             NumericalError: see `step`; the steps before are taken.

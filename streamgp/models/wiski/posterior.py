@@ -31,7 +31,7 @@ from streamgp.solvers import kiss
 from streamgp.state import Declared, Nested, Parts, holding
 
 POINTS = {1: 64, 2: 16, 3: 10}
-"""Grid points a dimension, by dimensions: fewer than behind a net, as a lengthscale spans five cells at least, and a
+"""Grid points a dimension, by dimensions: fewer than on a net, as a lengthscale spans five cells at least, and a
 smooth function of few projections is what a stream bears out."""
 CHUNK = 4096
 """Rows that are laid on the grid at once."""

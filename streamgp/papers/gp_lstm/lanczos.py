@@ -78,7 +78,7 @@ def lanczos(
 ) -> Tridiagonal:
     """Reduce A to tridiagonal form on the Krylov spaces of k starts (Golub & Van Loan 2013, algorithms 10.1.1, 10.1.3).
 
-    Where a space is exhausted (a residual of 1e-10 of ‖A‖) its matrix goes on as a decoupled identity, which gets no
+    Where a space is exhausted (a residual of 1e-10 of ‖A‖) its matrix continues as a decoupled identity, which gets no
     weight in any function of A applied to the start.
 
     Args:

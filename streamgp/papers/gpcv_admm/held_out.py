@@ -9,7 +9,7 @@ the least of these wins:
     part   θ_w from the rows T, a part V is kept back:
            −(1/|V|) log N(y_V; K_VT C⁻¹ y_T, K_VV − K_VT C⁻¹ K_TV + σ² I), jointly                   (nlpd)
            (1/|V|) ‖y_V − K_VT C⁻¹ y_T‖²                                                              (mse)
-           and the winner goes on from θ_w on all rows.
+           and the winner continues from θ_w on all rows.
 
 C = K + σ_t² I, a score is the mean over targets t. `part` judges what the ways find on fewer rows, and that is not what
 they find on all: on steps, with 120 rows, both have the same density on 30 rows kept back, to a hundredth, where their

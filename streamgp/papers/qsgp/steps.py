@@ -69,7 +69,7 @@ class SiteSteps:
         form: of f̂, see `streamgp.papers.qsgp.site_bounds`.
         start: c_rr at the start, in units of the prior standard deviation of a weight.
         support: n̄, rows whose Φμ is kept up to date; 0: none.
-        temper: rows count one in so many.
+        temper: a row has weight 1/temper.
     """
 
     optimiser: Literal["adagrad", "preconditioned"] = "adagrad"

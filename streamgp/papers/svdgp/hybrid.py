@@ -5,7 +5,7 @@
 Departure: the parameter is not m' but μ = m' + L_k⁻¹K_{X̃,α}a, the whitened mean of all of q at X̃. That is one
 substitution, costs nothing, and takes the directions that X̃ spans out of the residual's gradient, whose stiffness they
 are. It is also what makes the residual orthogonal to X̃ (Salimbeni et al. 2018): the two parametrisations are one family
-of q, and differ in who learns (μ, S'). Here a start settles them once, and Adam goes on.
+of q, and differ in who learns (μ, S'). Here a start settles them once, and Adam continues.
 """
 
 from __future__ import annotations

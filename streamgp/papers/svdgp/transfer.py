@@ -10,7 +10,7 @@ points a, beyond the old prior p(a | θ_old), is a likelihood of f(a) whatever t
 
 D_a is infinite in directions of which the rows said nothing. So nothing is inverted here: with w = C⁻¹f(a) and CCᵀ =
 K'_aa the posterior of w has precision I + Λ and the likelihood is exp(ηᵀw − ½wᵀΛw), Λ = CᵀD_a⁻¹C, η = CᵀD_a⁻¹ŷ_a. Both
-are what a whitened posterior keeps anyway: sums over rows in closed form, natural parameters behind natural gradients.
+are what a whitened posterior keeps anyway: sums over rows in closed form, natural parameters for natural gradients.
 With whitened new variables w' on b, CᵦCᵦᵀ = K_bb, and K_ab, K_aa under the new kernel,
 
     E[w | w'] = Pw',  P = C⁻¹K_ab Cᵦ⁻ᵀ,    cov[w | w'] = R = C⁻¹K_aa C⁻ᵀ − PPᵀ

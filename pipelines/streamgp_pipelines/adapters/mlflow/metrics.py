@@ -111,7 +111,7 @@ class MetricBuffer:
 
 
 def metric_key(name: str) -> str:
-    """A name as MLflow takes it, with a slash behind its group: the UI gathers charts by what is before a slash.
+    """A name as MLflow takes it, with a slash after its group: the UI gathers charts by what is before a slash.
 
     Example:
         >>> metric_key("coverage_95"), metric_key("overall_rmse"), metric_key("rmse(y)")

@@ -138,7 +138,7 @@ def _no_file_lists() -> Iterator[None]:
 
 
 _DESCRIPTION = (
-    "Forecasts of a target of a table, so many steps ahead. `@champion` is the version with the best score (its tags "
+    "Forecasts of a target of a table, its horizon ahead. `@champion` is the version with the best score (its tags "
     "`metric`, `score` and `scored`); the newest version is `/latest`."
 )
 
@@ -184,7 +184,7 @@ def signature(forecaster: Forecaster) -> ModelSignature:
 
 
 def example(forecaster: Forecaster) -> pd.DataFrame | None:
-    """Rows that the model can be asked with, behind the newest row of the first series; None before any row.
+    """Rows that the model can be asked with, after the newest row of the first series; None before any row.
 
     With known inputs, or without lags: the rows that are to be forecast, without a target; their inputs are those of
     the newest rows. Else one more row of the stream, equal to the newest.

@@ -1,7 +1,7 @@
 """A checkpoint directory that begins as a model of MLflow's registry, for a service that learns on from there.
 
-The directory notes which version it began as. From then on it is a checkpoint as any other: a restart goes on from it,
-not from the registry, and a version that takes the alias later is reported, not taken.
+The directory notes which version it began as. From then on it is a checkpoint as any other: a restart reads it,
+not the registry, and a version that takes the alias later is reported, not taken.
 """
 
 from __future__ import annotations

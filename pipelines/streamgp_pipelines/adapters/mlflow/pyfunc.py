@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the file is kept with every registered model: it imports pu
 
 
 class StreamgpModel(PythonModel):
-    """Forecasts the steps behind the newest row of every series, in the long format of `streamgp forecast`."""
+    """Forecasts the steps after the newest row of every series, in the long format of `streamgp forecast`."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Read the checkpoint, and learn its last rows, once."""
@@ -36,7 +36,7 @@ class StreamgpModel(PythonModel):
 
         Args:
             context: of MLflow.
-            model_input: pandas frame of rows behind those the checkpoint has seen, in the columns of the table; they
+            model_input: pandas frame of rows after those the checkpoint has seen, in the columns of the table; they
                 move the windows and nothing is learned from them. Rows without a target are the future values of the
                 known inputs. May be empty: the forecast then starts at the checkpoint's own newest row. Epochs and
                 elapsed time are numbers, as in the source. Naive times of a table that has a zone are UTC.

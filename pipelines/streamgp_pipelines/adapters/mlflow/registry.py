@@ -97,7 +97,7 @@ def tags(card: ModelCard) -> dict[str, str]:
 def judge(holder: Mapping[str, str] | None, held_by: str, card: ModelCard, run_id: str) -> ChampionVerdict:
     """Whether a version takes the alias from its holder.
 
-    A run that holds it keeps it while it goes on. Another run takes it by a better score on the same task, over at
+    A run that holds it keeps it while it continues. Another run takes it by a better score on the same task, over at
     least `ENOUGH` of the holder's number of scored forecasts.
 
     Args:

@@ -73,7 +73,7 @@ def store_uri(asked: str | None = None) -> str:
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """The file behind a SQLite URI, absolute; None for any other store."""
+    """The file of a SQLite URI, absolute; None for any other store."""
     head, separator, path = uri.partition(":///")
     if not separator or head.partition("+")[0] != "sqlite" or not path:
         return None

@@ -52,7 +52,7 @@ class MlflowTracker:
     """base.Tracker on MLflow. One run per checkpoint directory, continued after every restart.
 
     Before the first row a store that does not answer is an error; afterwards it is a warning: metrics are kept on disk,
-    the rest is tried again, and the training goes on.
+    the rest is tried again, and the training continues.
 
     Args:
         directory: the checkpoint directory; `run.json` in it holds the run's identity.

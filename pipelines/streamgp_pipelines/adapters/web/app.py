@@ -83,7 +83,7 @@ class Taken(BaseModel):
     """What became of posted rows. All that were accepted are on disk, and are learned once."""
 
     accepted: int = Field(description="Rows that are new in the table", examples=[1])
-    late: int = Field(description="Of these, rows behind a later one of their series: windows leave them out")
+    late: int = Field(description="Of these, rows after a later one of their series: windows leave them out")
     duplicates: int = Field(description="Rows that the table had, with these values: left out", examples=[0])
     quarantined: list[Quarantined]
     rows: int = Field(description="Rows of the table now", examples=[17473])

@@ -125,7 +125,7 @@ class Connection(HttpToolsProtocol):
             raise ValueError("too many requests of a connection wait")
         super().on_message_begin()
         self.scope["state"][OVER] = self._over
-        if self._until is None:  # behind another request in the same bytes
+        if self._until is None:  # after another request in the same bytes
             self._wait(self.room.limits.head)
 
     def on_headers_complete(self) -> None:

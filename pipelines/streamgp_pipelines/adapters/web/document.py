@@ -81,7 +81,7 @@ _LOOKED_AT, _SHOWN, _HOUR = 1000, 48, 3600 * 10**9
 
 
 def _newest(table: Table, count: int) -> pa.RecordBatch:
-    """The newest rows of a table, at most so many."""
+    """The newest rows of a table, at most `count`."""
     parts = [chunk.rows for chunk in table.read({SEQ: max(0, table.rows - count)}) if chunk.rows.num_rows]
     return together(parts) if parts else pa.RecordBatch.from_pylist([], table.schema)
 

@@ -82,7 +82,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Rate:
-    """At most so many requests a second of an address: a bucket that fills steadily, and holds those of one second."""
+    """A limit on the requests a second of an address: a bucket that fills steadily, and holds those of one second."""
 
     def __init__(self, most: int) -> None:
         self._most = most

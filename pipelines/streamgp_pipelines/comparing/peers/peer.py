@@ -39,7 +39,7 @@ class PeerOptions(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def on(self, shape: Shape, rows: int) -> Self:
-        """These options, for a table of so many rows."""
+        """These options, for a table of `rows` rows."""
         return self
 
     @abstractmethod

@@ -29,7 +29,7 @@ from streamgp_pipelines.comparing.peers.peer import Peer, PeerForecasts, PeerOpt
 SEASON_OF_ETS = 24
 """The longest season that ETS can have."""
 ORIGINS = 200
-"""In a table, at least, where it has so many rows: what is scored there is all that is compared."""
+"""In a table, at least, where it has as many rows: what is scored there is all that is compared."""
 LEAST, MOST = 20, 200
 """Errors of a series and a step before bands are made of them, and the newest that are."""
 
