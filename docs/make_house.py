@@ -227,7 +227,7 @@ def render() -> str:
         table(["class", "file", "lines", "of code", "why"], classes),
         "## Words",
         table(["lines with", "start", "today"], [[f'"{w}"', n, worded(w)] for w, n in WORDS.items()]),
-        '"Behind" stays where it means a place.',
+        '"Behind" stays where it means a place, and as the name of variables.',
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -4,7 +4,8 @@ The calibrated quantile of level p is point + s · q(p), inside the bounds of th
 
     log s   b + θ·φ, and b = log v + max_k d_k min(1, max(0, d_k/JUMPS_k − 1)) + log a_h with d_k = log v_k/v. v, v₁, v₀
             are weighted means of the known |errors| of the series (half-lives 3 cycles, 1 cycle and a quarter) over
-            the profile a of the steps; b is v₁'s or v₀'s where their d shows a jump, v₁'s of targets that are often 0.
+            the profile a of the steps, and a fourth v_k is SHARE of the median of the last AT_ONCE rows; b is that of
+            one whose d shows a jump, v₁'s of targets that are often 0.
             φ are the features of `_phi`; θ is a ridge regression of log(|error| + FLOOR · e^b) − b on them, with a
             memory of 16 weeks of days.
     q(p)    the quantile of the histogram of error/s: that of the phase and group of steps, shrunk to that of the phase,
@@ -65,7 +66,7 @@ from streamgp.forecasting.outages import Outages
 from streamgp.forecasting.quantiles import below, crps
 from streamgp.forecasting.reach import Reach
 from streamgp.forecasting.trackers import Trackers
-from streamgp.forecasting.volatility import JUMPS, START, TINY, Errors, Volatility
+from streamgp.forecasting.volatility import JUMPS, START, TINY, Errors, Seen, Volatility
 from streamgp.predictives.gaussian import NORMAL
 from streamgp.state import Arrays, Declared, Nested, Parts
 
@@ -86,6 +87,8 @@ FEATURES = 17
 """Numbers a forecast that are kept until its truth comes: see `Issued`. Where there are masses, 4 + 2·JUDGED more."""
 PHASE = 14
 """Which of them the phase is."""
+MOST = 2.0
+"""What the volatility at once adds to b at most, as φ sees it: θ was learned where it added little."""
 
 
 class Questions(NamedTuple):
@@ -159,7 +162,7 @@ class Bands(Declared, Volatility):
     """
 
     STATE = (
-        Arrays("errors", "raw", "latest"),
+        Arrays("errors", "newest", "raw", "latest"),
         Arrays("steps"),
         Arrays("split", "lost"),
         Nested(of="_parts", made={"outside": "_another"}, bare=True),
@@ -209,8 +212,8 @@ class Bands(Declared, Volatility):
         self._reserve(series, answered)
         lanes = self._begun(series, deviation)
         of_errors = self._lanes(answered)
-        volatility = self._follow(errors, self._profile(of_errors.own), of_errors.at)
-        seen = self._errors[series] if volatility is None else volatility[asked.at.numpy()]
+        followed = self._follow(errors, self._profile(of_errors.own), of_errors.at)
+        seen = self._seen(series) if followed is None else followed.rows(asked.at.numpy())
         return self._issued(asked, lanes, mean, deviation, seen, self.probabilities)
 
     def quantiles(self, asked: Questions, probabilities: Sequence[float]) -> Tensor:
@@ -218,12 +221,12 @@ class Bands(Declared, Volatility):
         series, mean, deviation = asked.series.numpy(), self._by_step(asked.issued.mean), self._deviation(asked)
         if self.apart:
             self._reserve(series)
-        kept = self._errors, self._raw, self._latest, self._steps.copy()
+        kept = self._errors, self._newest, self._raw, self._latest, self._steps.copy(), copy.copy(self._reach)
         self._reserve(series)
         lanes = self._begun(series, deviation)
         wanted = np.array(probabilities, dtype=np.float64)
-        issued = self._issued(asked, lanes, mean, deviation, self._errors[series], wanted)
-        self._errors, self._raw, self._latest, self._steps = kept
+        issued = self._issued(asked, lanes, mean, deviation, self._seen(series), wanted)
+        self._errors, self._newest, self._raw, self._latest, self._steps, self._reach = kept
         return issued.quantiles
 
     def wider(self, series: Tensor, age: Tensor) -> Tensor:
@@ -366,14 +369,15 @@ class Bands(Declared, Volatility):
             self._shapes[1].learn(some, view.rows(rows), fair[rows])
 
     def _issued(
-        self, asked: Questions, lanes: Lanes, mean: Floats, deviation: Floats, seen: Floats, wanted: Floats
+        self, asked: Questions, lanes: Lanes, mean: Floats, deviation: Floats, seen: Seen, wanted: Floats
     ) -> Issued:
-        """mean, deviation: (N, O, H). seen: (N, O, 3, 2) volatility sums. wanted: (Q,) probabilities."""
+        """mean, deviation: (N, O, H). seen: the errors known. wanted: (Q,) probabilities."""
         outputs, horizon = self.shape.outputs, self.shape.horizon
         units, unit = lanes.units(outputs), lanes.at[:, None] * outputs + np.arange(outputs)  # (V,), (N, O)
         lower = self._lower(units)[unit][..., None]  # (N, O, 1)
-        base, faster = self._base(asked, lanes, seen, units, unit)
-        found = self._measured(asked, mean, deviation, base, faster, lower)
+        usual, more, faster = self._base(asked, lanes, seen, units, unit)
+        known, base = more.clip(max=MOST), usual + more
+        found = self._measured(asked, mean, deviation, usual + known, faster - known, lower)
         last, run, slope = course(self._masses, asked.past, np.zeros_like(base), units, unit)
         slots, state = dict[int, list[int]](), np.zeros(mean.shape, np.int64)
         if not self.shape.seasonal:
@@ -411,22 +415,24 @@ class Bands(Declared, Volatility):
             torch.from_numpy(np.stack(features).reshape(len(features), -1, columns)),
         )
 
-    def _base(self, asked: Questions, lanes: Lanes, seen: Floats, units: Ints, unit: Ints) -> tuple[Floats, Floats]:
-        """b, (N, O, H); and log v₀ and log v₁ less the part of b that all steps share, (N, O, 2).
+    def _base(self, asked: Questions, lanes: Lanes, seen: Seen, units: Ints, unit: Ints) -> list[Floats]:
+        """b but for the volatility at once, (N, O, H); what that adds, (N, O, 1); and log v₀ and log v₁ less the part
+        of the former that all steps share, (N, O, 2).
 
         Args:
             asked: N questions.
             lanes: their streams.
-            seen: (N, O, 3, 2) volatility sums.
+            seen: the errors known.
             units: (V,) of the streams.
             unit: (N, O) which of these.
         """
-        log = self._volatility(seen, self._raw[asked.series.numpy()])  # (N, O, 3)
-        risen = log[..., :2] - log[..., 2:]
+        log = self._logs(seen, self._raw[asked.series.numpy()])
+        risen = log[..., :3] - log[..., 3:]
         risen = risen * (risen / JUMPS - 1.0).clip(0.0, 1.0)
-        risen[..., 0][self._bounds.bounded(units)[unit]] = 0.0  # few large values among zeros are no new noise
-        level = log[..., 2] + risen.max(-1)
-        return level[..., None] + self._profile(lanes.own)[lanes.at], log[..., :2] - level[..., None]
+        risen[..., :2][self._bounds.bounded(units)[unit]] = 0.0  # few large values among zeros are no new noise
+        level = log[..., 3:] + risen[..., 1:].max(-1, keepdims=True)
+        more = (log[..., 3:] + risen[..., :1] - level).clip(0.0)
+        return [level + self._profile(lanes.own)[lanes.at], more, log[..., 1:3] - level]
 
     def _measured(
         self, asked: Questions, mean: Floats, deviation: Floats, base: Floats, faster: Floats, lower: Floats
@@ -437,7 +443,7 @@ class Bands(Declared, Volatility):
             asked: N questions.
             mean: (N, O, H) the points.
             deviation: (N, O, H) raw standard deviations.
-            base: (N, O, H) b.
+            base: (N, O, H) b, with at most MOST of what the volatility at once adds.
             faster: (N, O, 2) of `_base`.
             lower: (N, O, 1) lower bounds; -inf: none.
         """

@@ -12,8 +12,12 @@ from streamgp.forecasting.lanes import Floats, Ints, Lanes, blocks, firsts
 
 HALF_LIVES = np.array([0.25, 1.0, 3.0])
 """Cycles after which an absolute error counts half, in the fast, the daily and the slow volatility."""
-JUMPS = np.array([0.3, 0.15])
-"""Log excess of the fast and the daily over the slow volatility that is taken for noise; twice it counts in full."""
+AT_ONCE, SHARE = 3, 0.7
+"""Rows whose median |error|, times this share, is the volatility at once: no lone spike moves it, nothing limits it.
+In a new regime errors are all about as large, and fewer times their mean covers them."""
+JUMPS = np.array([0.7, 0.3, 0.15])
+"""Log excess of the volatility at once, the fast and the daily over the slow one that is taken for noise; twice it
+counts in full."""
 START = 2
 """Rows that the raw standard deviation of a series' first forecast counts as, in its volatility: that of a mix whose
 experts begin far apart is several times its error, and the slow volatility of months would remember it for years."""
@@ -45,6 +49,22 @@ class Errors(NamedTuple):
     error: Tensor
 
 
+class Seen(NamedTuple):
+    """The errors that N forecasts know of, of O outputs.
+
+    Attributes:
+        sums: (N, O, 3, 2) behind the fast, the daily and the slow volatility.
+        newest: (N, O, AT_ONCE) mean |error| of the last rows that had one, over the profile; 0 where there were none.
+    """
+
+    sums: Floats
+    newest: Floats
+
+    def rows(self, rows: Ints) -> Seen:
+        """Of these forecasts, (R,)."""
+        return Seen(self.sums[rows], self.newest[rows])
+
+
 class Volatility:
     """What `bands.Bands` knows of the size of errors: v and a of its docstring.
 
@@ -60,6 +80,7 @@ class Volatility:
         outputs = shape.outputs
         self._decay = 0.5 ** (1 / (HALF_LIVES * cycle))  # (3,) a row
         self._errors = np.zeros((0, outputs, 3, 2))  # (S, O, 3, 2) weighted sums of |error| and of the profile
+        self._newest = np.zeros((0, outputs, AT_ONCE))  # (S, O, AT_ONCE) of `Seen`
         self._raw = np.zeros((0, outputs))  # (S, O) mean |error| that the first forecast of the series promised
         self._latest = np.zeros((0, outputs))  # (S, O) median |error| of the rows that came last
         self._steps = np.zeros((1 - apart, 2, outputs, shape.horizon))  # weights, weighted |error| over the volatility
@@ -70,8 +91,8 @@ class Volatility:
             return Lanes.of(series)
         return Lanes(np.zeros(1, np.int64), np.zeros(len(series), np.int64))
 
-    def _follow(self, errors: Errors, profile: Floats, at: Ints) -> Floats | None:
-        """Take in errors; (A, O, 3, 2) the volatility sums after each of the A rows, None without rows.
+    def _follow(self, errors: Errors, profile: Floats, at: Ints) -> Seen | None:
+        """Take in errors; what forecasts at each of the A rows know of them, None without rows.
 
         profile: (K, O, H) of the streams; at: (A,) which of them each row belongs to.
         """
@@ -86,15 +107,17 @@ class Volatility:
         limit = SPIKE * np.maximum(np.maximum(present, self._latest[held]), self._raw[held])
         # a question must not see the rows after its own
         self._latest[held] = self._median(size, promised, place, local, self._latest[held])
-        size = np.minimum(size, limit[local[row], output] * promised)
-        parts = [np.bincount(place, part, rows * outputs) for part in (size, promised)]
-        new: Floats = np.stack(parts, -1).reshape(rows, outputs, 2) / horizon
-        found = np.empty((rows, outputs, 3, 2))
+        whole, size = size, np.minimum(size, limit[local[row], output] * promised)
+        parts = [np.bincount(place, part, rows * outputs) for part in (size, promised, whole)]
+        new: Floats = np.stack(parts, -1).reshape(rows, outputs, 3) / horizon
+        found = Seen(np.empty((rows, outputs, 3, 2)), np.empty((rows, outputs, AT_ONCE)))
         for block in blocks(local, len(held)):
-            own = held[block.own]
-            sums = self._decayed(block.laid(new, 0.0), self._errors[own])
-            block.put(found, sums)
-            self._errors[own] = sums[:, -1]
+            own, laid = held[block.own], block.laid(new, 0.0)
+            sums = self._decayed(laid[..., :2], self._errors[own])
+            newest = _newest(laid[..., 2], laid[..., 1], self._newest[own])
+            block.put(found.sums, sums)
+            block.put(found.newest, newest)
+            self._errors[own], self._newest[own] = sums[:, -1], newest[:, -1]
         return found
 
     def _decayed(self, new: Floats, before: Floats) -> Floats:
@@ -140,6 +163,15 @@ class Volatility:
         """(..., O, 3, 2) sums, (..., O) promised -> (..., O, 3) log volatility, at least a thousandth of `raw`."""
         known = sums[..., 0] / np.maximum(sums[..., 1], TINY)
         return np.asarray(np.log(np.maximum(known, 1e-3 * raw[..., None] + TINY)))
+
+    def _seen(self, series: Ints) -> Seen:
+        """What is known of the errors of these series (N,)."""
+        return Seen(self._errors[series], self._newest[series])
+
+    def _logs(self, seen: Seen, raw: Floats) -> Floats:
+        """(N, O, 4) log volatility: at once, fast, daily, slow; raw: (N, O) promised."""
+        at_once = np.log(SHARE * np.sort(seen.newest, -1)[..., AT_ONCE // 2] + TINY)
+        return np.concatenate([at_once[..., None], self._volatility(seen.sums, raw)], -1)
 
     def _meet(self, series: Ints, deviation: Floats, profile: Floats) -> None:
         """A new series starts with the standard deviations of its first forecast; all (N, ...)."""
@@ -196,8 +228,25 @@ class Volatility:
         if grown > 0:
             outputs = self.shape.outputs
             self._errors = np.concatenate([self._errors, np.zeros((grown, outputs, 3, 2))])
+            self._newest = np.concatenate([self._newest, np.zeros((grown, outputs, AT_ONCE))])
             self._raw, self._latest = (
                 np.concatenate([part, np.zeros((grown, outputs))]) for part in (self._raw, self._latest)
             )
             if self.apart:
                 self._steps = np.concatenate([self._steps, np.zeros((grown, *self._steps.shape[1:]))])
+
+
+def _newest(total: Floats, weight: Floats, before: Floats) -> Floats:
+    """(B, N, O, AT_ONCE) the mean |errors| of the last rows that had one, at each of N rows, oldest first.
+
+    Args:
+        total, weight: (B, N, O) sums of |errors| and of what the profile promises of them; 0 where none is known.
+        before: (B, O, AT_ONCE) those before the first row.
+    """
+    known = weight > 0
+    count = known.cumsum(1)  # (B, N, O)
+    mean = np.divide(total, weight, out=np.zeros_like(total), where=known)
+    room = np.zeros((before.shape[0], AT_ONCE + total.shape[1] + 1, before.shape[1]))
+    room[:, :AT_ONCE] = before.swapaxes(1, 2)
+    np.put_along_axis(room, np.where(known, AT_ONCE - 1 + count, room.shape[1] - 1), mean, 1)
+    return np.stack([np.take_along_axis(room, count + back, 1) for back in range(AT_ONCE)], -1)

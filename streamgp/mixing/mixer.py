@@ -21,8 +21,8 @@ and at most of the neighbouring steps,
     √(wᵀ R_t w) > `ASTRAY`   and   > `BETTER` √(min_k R_kk),      R_t pooled as S_t,
 
 these usual weights w are astray, until √(wᵀ R_t w) is at most `AGAIN` √(min_k R_kk). While they are, weights by R_t
-take their place, and rows count in S_t by the error that the usual mix would have. Not in a panel, whose last rows are
-those of some of its series.
+take their place, of experts with √R_kk up to `BETTER` √(min_k R_kk), and rows count in S_t by the error that the usual
+mix would have. Not in a panel, whose last rows are those of some of its series.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LATELY = 12.0
 """Rows after which an error counts 1/e in what is known of the last rows."""
 ASTRAY, BETTER = 4.0, 2.0
 """From which root mean square error over the last rows on the usual mix is astray: in running mean errors, and times
-that of the best expert."""
+that of the best expert. In a new regime, experts that are `BETTER` times worse than the best have no weight."""
 AGAIN = 1.5
 """Times that of the best expert at which it no longer is."""
 LATENT = 0.5
@@ -261,7 +261,7 @@ class Mixer(Declared, nn.Module):
         astray = torch.where(before, own > AGAIN**2 * best, (own > ASTRAY**2) & (own > BETTER**2 * best))
         astray = self._pooled(astray.to(FLOAT)) > 0.5  # at most of the neighbouring steps
         if bool(astray.any()):
-            by_lately = self._solved(lately, torch.full_like(ridge, RIDGE + YOUNG / LATELY), self.weights)
+            by_lately = self._solved(lately, torch.full_like(ridge, RIDGE + YOUNG / LATELY), self.weights, BETTER)
             self.weights.copy_(torch.where(astray[:, None], by_lately, self.usual))
         else:
             self.weights.copy_(self.usual)
@@ -271,15 +271,16 @@ class Mixer(Declared, nn.Module):
         by_step = values.reshape(self.shape.outputs, self.shape.horizon, -1)
         return torch.einsum("hg,ogx->ohx", self.near, by_step).reshape(values.shape)
 
-    def _solved(self, moments: Tensor, ridge: Tensor, start: Tensor) -> Tensor:
-        """(T, K) the weights that minimise the quadratic of the moments (T, K, K), from `start` on."""
+    def _solved(self, moments: Tensor, ridge: Tensor, start: Tensor, worst: float = WORST) -> Tensor:
+        """(T, K) the weights that minimise the quadratic of the moments (T, K, K), from `start` on, of experts whose
+        root mean square error is at most `worst` times the best."""
         size = moments.diagonal(dim1=1, dim2=2)  # (T, K)
         best = size.amin(1)
         some = size.amax(1) > 0
         best = torch.maximum(best, 1e-12 * size.amax(1)).clamp(min=torch.finfo(FLOAT).tiny)
         a = torch.where(some[:, None, None], moments / best[:, None, None], 0.0)
         a += ridge[:, None, None] * torch.eye(self.experts, dtype=FLOAT, device=a.device)
-        allowed = size <= WORST**2 * best[:, None]
+        allowed = size <= worst**2 * best[:, None]
         found = minimise(a, start, allowed, ridge[:, None] * self.first)
         return torch.where(some[:, None], found, start)
 

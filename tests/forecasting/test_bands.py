@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamgp.base import Due, Inputs, Shape
 from streamgp.forecasting.bands import Bands, Questions, features
@@ -15,6 +17,7 @@ from streamgp.forecasting.volatility import Errors
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.mixed import Mixed
 from streamgp.testing import check_stateful
+from tests.properties import examples
 
 CALIBRATION = Calibration((80.0, 95.0))
 HORIZON, BATCH = 6, 64
@@ -130,6 +133,21 @@ def test_a_threefold_spread_is_followed_within_the_day() -> None:
     assert mean[6 + 3 * 24 :].mean() > 0.9
 
 
+@given(seed=st.integers(0, 10**6), shift=st.floats(10.0, 1e4), start=st.integers(600, 663))
+@examples(4)
+def test_a_level_that_moves_is_covered_from_its_third_row_on(seed: int, shift: float, start: int) -> None:
+    y = np.random.default_rng(seed).normal(size=700)
+    y[start:] += shift
+    played = Player(Bands(SHAPE, CALIBRATION, 24), y)
+    inside = played.play()[1]
+    assert inside[start + 1 : start + 24].mean() > 0.9  # the forecasts at its second row know of two rows
+    y[start + 1 :] -= shift  # one row alone is no level
+    alone = Player(Bands(SHAPE, CALIBRATION, 24), y)
+    alone.play()
+    width = (alone.quantiles[-1] - alone.quantiles[0]).mean(1)
+    assert width[start : start + 24].max() < 2.5 * width[start - 24 : start].mean()
+
+
 def test_a_raw_deviation_that_is_far_too_large_is_forgotten_within_a_season() -> None:
     played = Player(Bands(SHAPE, CALIBRATION, 12), np.random.default_rng(5).normal(size=80), sd=5.0)
     played.play()
@@ -157,6 +175,8 @@ def test_quantiles_never_cross_and_hold_any_probability() -> None:
     before = played.bands.state()[0]
     found = played.bands.quantiles(asked, [0.01, 0.025, 0.25, 0.5, 0.99])
     assert (found.diff(dim=0) > 0).all()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in played.bands.state()[0].items())
+    played.bands.quantiles(asked._replace(series=nil + 1), [0.5])  # a series that has had no row
     assert all(torch.equal(tensor, before[name]) for name, tensor in played.bands.state()[0].items())
 
 

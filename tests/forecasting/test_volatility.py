@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from streamgp.base import Shape
 from streamgp.forecasting import volatility
 from streamgp.forecasting.lanes import Lanes, blocks, firsts
-from streamgp.forecasting.volatility import SPIKE, Errors, Volatility
+from streamgp.forecasting.volatility import AT_ONCE, SPIKE, Errors, Seen, Volatility
 from tests.properties import examples
 
 OUTPUTS, HORIZON = 2, 3
@@ -33,10 +33,11 @@ def test_sums_are_those_of_a_loop_over_rows(series: list[int], halvings: int) ->
     found.reserve(3)
     found._errors[:] = rng.uniform(0.5, 1.5, found._errors.shape)
     found._raw[:] = rng.uniform(0.1, 0.2, found._raw.shape)
-    sums, latest = found._errors.copy(), found._latest.copy()
+    found._newest[:] = rng.uniform(0.5, 1.5, found._newest.shape)
+    sums, latest, newest = found._errors.copy(), found._latest.copy(), found._newest.copy()
     known = (sums[..., 0] / sums[..., 1]).max(-1)
     limit = SPIKE * np.maximum(np.maximum(known, latest), found._raw)
-    expected = np.empty((count, OUTPUTS, 3, 2))
+    expected = Seen(np.empty((count, OUTPUTS, 3, 2)), np.empty((count, OUTPUTS, AT_ONCE)))
     for at in range(count):
         for output in range(OUTPUTS):
             own = (row == at) & (column // HORIZON == output)
@@ -46,13 +47,15 @@ def test_sums_are_those_of_a_loop_over_rows(series: list[int], halvings: int) ->
                 new = np.array([size.sum(), promised.sum()]) / HORIZON
                 rate = found._decay[:, None]
                 sums[code[at], output] = rate * sums[code[at], output] + (1 - rate) * new
-        expected[at] = sums[code[at]]
+                last = np.abs(error[own]).sum() / promised.sum()
+                newest[code[at], output] = [*newest[code[at], output, 1:], last]
+        expected.sums[at], expected.newest[at] = sums[code[at]], newest[code[at]]
     errors = Errors(*map(torch.from_numpy, (code, row, column, error)))
     with mock.patch.object(volatility, "MOST_HALVINGS", halvings):
         got = found._follow(errors, profile, np.zeros(count, np.int64))
     assert got is not None
-    assert_allclose(got, expected, rtol=1e-13)
-    assert_allclose(found._errors, sums, rtol=1e-13)
+    for part, of in zip((*got, found._errors, found._newest), (*expected, sums, newest), strict=True):
+        assert_allclose(part, of, rtol=1e-13)
 
 
 @given(st.lists(st.integers(0, 6), max_size=60), st.booleans())

@@ -126,7 +126,7 @@ class Oracle:
             far[t] = own > AGAIN**2 * best if self.astray[t] else own > max(ASTRAY**2, BETTER**2 * best)
         self.astray = np.array([self.pooled(far, t) > 0.5 for t in range(self.shape.columns)])
         for t in range(self.shape.columns):
-            late = self.solved(self.lately, t, RIDGE + YOUNG / LATELY, self.w[t])
+            late = self.solved(self.lately, t, RIDGE + YOUNG / LATELY, self.w[t], BETTER)
             self.w[t] = late if self.astray[t] else self.usual[t]
 
     def pooled(self, values: np.ndarray, t: int) -> np.ndarray:
@@ -134,12 +134,12 @@ class Oracle:
         near = range(t // h * h, t // h * h + h)
         return sum(POOL ** abs(t - i) * values[i] for i in near) / sum(POOL ** abs(t - i) for i in near)
 
-    def solved(self, moments: np.ndarray, t: int, ridge: float, start: np.ndarray) -> np.ndarray:
+    def solved(self, moments: np.ndarray, t: int, ridge: float, start: np.ndarray, worst: float = WORST) -> np.ndarray:
         moment = self.pooled(moments, t)
         size = np.diag(moment)
         if size.max() <= 0:
             return start
-        some, found = np.flatnonzero(size <= WORST**2 * size.min()), np.zeros(len(size))
+        some, found = np.flatnonzero(size <= worst**2 * size.min()), np.zeros(len(size))
         a = (moment / size.min() + ridge * np.eye(len(size)))[np.ix_(some, some)]
         found[some] = quadratic_program(a, ridge * self.first[some])
         return found

@@ -91,9 +91,9 @@ def cases(draw: st.DrawFn) -> Case:
 
 def interrupted(case: Case, table: Any, home: Path, draw: random.Random) -> dict[str, Any]:
     """The run, stopped after some micro-batches again and again until it gets through."""
-    between = OnlineRun.between
+    between, most = OnlineRun.between, max(6, 140 // case.options["batch"])
     while True:
-        left = [draw.randint(0, 6)]
+        left = [draw.randint(0, most)]
 
         def stopping(run: OnlineRun, *args: Any, left: list[int] = left) -> None:
             if not left[0]:

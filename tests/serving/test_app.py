@@ -23,7 +23,7 @@ from streamgp_pipelines.adapters.web.guard import token_of
 from streamgp_pipelines.config.serve import ServeConfig
 from streamgp_pipelines.serving.service import serving
 from tests.pipelines.killed import wait_for
-from tests.pipelines.worlds import run
+from tests.pipelines.worlds import frame_of, make_table, run
 from tests.serving.conftest import LINE, ROWS, as_objects, config_of, new_rows, served
 from tests.serving.test_service import stream_of
 
@@ -115,6 +115,19 @@ def test_one_forecast_in_three_formats(client: Any) -> None:
         assert frame.columns == as_json.columns and frame.height == 2
         assert frame["linear-hi-80"].to_list() == as_json["linear-hi-80"].to_list()
     assert {"linear-lo-50", "linear-q-0.25"} < set(as_json.columns)
+    assert client.get("/forecast?series=y").json() == client.get("/forecast").json()  # the name where there is one
+
+
+def test_a_forecast_of_some_series(tmp_path: Path) -> None:
+    make_table(tmp_path / "table", frame_of(200, ["a1", "a2", "b"]))
+    run(tmp_path / "table", tmp_path / "plain", **LINE)
+    with client_of(tmp_path) as client:
+        every = client.get("/forecast").json()
+        some = client.get("/forecast", params={"series": ["b", "a2"]}).json()
+        assert some == every | {"forecast": [row for row in every["forecast"] if row["unique_id"] != "a1"]}
+        assert len(some["forecast"]) == 2 * LINE["horizon"]
+        told = client.get("/forecast", params={"series": ["b", "a3"]})
+        assert told.status_code == 404 and "a1" in told.json()["hint"] and "a2" in told.json()["hint"]
 
 
 def test_the_answers_about_the_service(client: Any) -> None:
@@ -139,6 +152,7 @@ def test_the_answers_about_the_service(client: Any) -> None:
         (lambda c: c.get("/forecast?horizon=0"), 422, "query.horizon"),
         (lambda c: c.get("/forecast?level=101"), 422, "query.level"),
         (lambda c: c.get("/forecast?name=other"), 404, "query.name"),
+        (lambda c: c.get("/forecast?series=z"), 404, "query.series"),
         (lambda c: c.get("/forecast?horizon=2&levels=80"), 422, "query.levels"),
         (lambda c: c.get("/history?row=0&rows=0"), 422, "query.row"),
         (lambda c: c.get("/scores?horizon=1"), 422, "query.horizon"),

@@ -16,7 +16,7 @@ from streamgp.base import Json
 from streamgp.errors import StateError, StreamgpError, UsageError
 from streamgp_pipelines.forecasting.forecast import Forecaster
 from streamgp_pipelines.forecasting.future import as_future
-from streamgp_pipelines.forecasting.results import write_csv
+from streamgp_pipelines.forecasting.results import Forecast, write_csv
 from streamgp_pipelines.learning.curves import flat
 from streamgp_pipelines.learning.newest import NewestScored
 from streamgp_pipelines.learning.whole import NoNewestWindow
@@ -51,6 +51,7 @@ class LearnerView:
         self._forecaster, self._lock = forecaster, Lock()
         self._kept: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
         self._figures: dict[str, float] | None = None
+        self._issued: tuple[tuple[Any, ...], Forecast] | None = None  # the last one, of all series
 
     @property
     def spec(self) -> Any:
@@ -61,6 +62,11 @@ class LearnerView:
     def forecaster(self) -> Forecaster:
         """Of the state."""
         return self._forecaster
+
+    @property
+    def series(self) -> list[str]:
+        """Names of the series that it has seen."""
+        return self._forecaster.learner.windows.names
 
     def kept(self, *key: Any) -> bytes | None:
         """An answer that was made before, without waiting."""
@@ -75,22 +81,28 @@ class LearnerView:
         future: pa.Table | None = None,
         marked: Any = None,
         lagging: bool = False,
+        series: tuple[str, ...] | None = None,
     ) -> bytes:
-        """The next steps of every series.
+        """The next steps of every series, or of some.
 
         Args:
             form: of the answer.
             horizon, levels, quantiles, future: of `Forecaster.forecast`.
             marked: tells one future from another.
             lagging: whether to warn that rows of more than a horizon wait to be learned.
+            series: names of those that are answered; None: all.
 
         Raises:
             StateError, UsageError, DataError: as `Forecaster.forecast`.
         """
 
         def make() -> bytes:
+            wanted = (horizon, levels, quantiles, marked)
             try:
-                found = self._forecaster.forecast(horizon, levels, self.future(future), quantiles)
+                if self._issued is None or self._issued[0] != wanted:
+                    whole = self._forecaster.forecast(horizon, levels, self.future(future), quantiles)
+                    self._issued = wanted, whole
+                found = self._issued[1]
             except NoNewestWindow as error:  # no question would be answered: not the request is wrong
                 raise StateError(error.message, hint=f"{error.hint}; {self._newest()}") from None
             except StreamgpError as error:
@@ -99,9 +111,10 @@ class LearnerView:
                 raise
             heading = {"name": self.name, "model": found.model, "rows": self.rows, "levels": found.levels}
             warnings = [*found.warnings, *([self._lag()] if lagging else [])]
-            return write(found.frame, form, heading | {"warnings": warnings}, "forecast")
+            frame = found.frame if series is None else found.frame.filter(pl.col("unique_id").is_in(series))
+            return write(frame, form, heading | {"warnings": warnings}, "forecast")
 
-        return self._once(("forecast", form, horizon, levels, quantiles, marked, lagging), make)
+        return self._once(("forecast", form, horizon, levels, quantiles, marked, lagging, series), make)
 
     def _lag(self) -> str:
         return (

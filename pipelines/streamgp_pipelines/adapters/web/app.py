@@ -69,6 +69,10 @@ Quantiles = Annotated[
     Query(alias="quantile", max_length=50, description="Probabilities, repeatable; default: those of the training"),
 ]
 
+Series = Annotated[
+    list[str] | None, Query(max_length=1000, description="Series by name, repeatable; default: all that there are")
+]
+
 
 class Quarantined(BaseModel):
     """A row that could not be read, or is too far ahead; it is in the quarantine of the table."""
@@ -241,15 +245,16 @@ def _add_forecasts(app: FastAPI, shared: _Shared) -> None:
 
     @app.get("/forecast", responses=shown, summary="Forecast")
     async def forecast(
-        request: Request, name: Name = None, horizon: Horizon = None, level: Levels = None, quantile: Quantiles = None
-    ) -> Response:
-        """The next steps of every series, of the newest state that has been learned.
+        request: Request, name: Name = None, horizon: Horizon = None, level: Levels = None, quantile: Quantiles = None,
+        series: Series = None,
+    ) -> Response:  # fmt: skip
+        """The next steps of every series, or of those that are named, of the newest state that has been learned.
 
         Known inputs are those that were posted last.
         """
         host = shared.host(name)
         view, future = _view(host), host.future
-        found = await _forecast(host, view, _wanted(request), horizon, level, quantile, future)
+        found = await _forecast(host, view, _wanted(request), horizon, level, quantile, series, future)
         if future is host.future:
             shared.memo.keep(request.scope, host, view, found)
         return found
@@ -261,8 +266,9 @@ def _add_forecasts(app: FastAPI, shared: _Shared) -> None:
         summary="Forecast from inputs",
     )
     async def forecast_from(
-        request: Request, name: Name = None, horizon: Horizon = None, level: Levels = None, quantile: Quantiles = None
-    ) -> Response:
+        request: Request, name: Name = None, horizon: Horizon = None, level: Levels = None, quantile: Quantiles = None,
+        series: Series = None,
+    ) -> Response:  # fmt: skip
         """The same, with future values of the known inputs: a row for each step, matched by time.
 
         They are kept, and used by later requests that have none.
@@ -271,26 +277,30 @@ def _add_forecasts(app: FastAPI, shared: _Shared) -> None:
         view, form = _view(host), _wanted(request)
         given, kind = await _body(request, shared.config)
         future = (next(_futures), await run_in_threadpool(_frame, given, kind, shared.config, future_of[host.name]))
-        found = await _forecast(host, view, form, horizon, level, quantile, future)
+        found = await _forecast(host, view, form, horizon, level, quantile, series, future)
         await run_in_threadpool(host.keep_future, future)
         return found
 
 
 async def _forecast(
     host: Host, view: LearnerView, form: Format, horizon: int | None, levels: list[float] | None,
-    quantiles: list[float] | None, future: tuple[int, Any] | None,
+    quantiles: list[float] | None, series: list[str] | None, future: tuple[int, Any] | None,
 ) -> Response:  # fmt: skip
     """The forecast of a view, made once for all who ask the same; future: known inputs, and the mark of these."""
     most = view.spec.horizon
     if horizon is not None and horizon > most:
         message = f"query.horizon: this checkpoint forecasts {most} steps"
         raise Refusal(422, message, f"ask for at most {most}, or train with a longer --horizon", "query.horizon")
+    for one in sorted({*(series or ())} - {*view.series}):
+        near = get_close_matches(one, view.series, n=3) or view.series[:3]
+        hint = f"of {len(view.series):,} series the nearest names: {', '.join(near)}"
+        raise Refusal(404, f"query.series: there is no series {one[:80]!r}", hint, "query.series")
     marked, rows = future or (None, None)
     asked = (form, horizon, ordered(levels), ordered(quantiles))
-    lagging = host.lagging
-    kept = view.kept("forecast", *asked, marked, lagging)
+    beside = (marked, host.lagging, tuple(sorted({*series})) if series else None)
+    kept = view.kept("forecast", *asked, *beside)
     if kept is None:
-        kept = await run_in_threadpool(view.forecast, *asked, rows, marked, lagging)
+        kept = await run_in_threadpool(view.forecast, *asked, rows, *beside)
     return _response(kept, form, view)
 
 
