@@ -84,7 +84,7 @@ def peer(name: str, data: Data, *options: str) -> Forecasts:
         source = (str(Path(folder) / "rows.parquet"),)
         ingest(IngestConfig.read({"source": source, "table": str(table), "every": f"{every}s"}))
         given: dict[str, Any] = {"horizon": data.day, "season": (data.day, data.week), "known": tuple(data.known)}
-        given |= {"directory": home, "level": (95.0,), "set": options, "device": "cpu"}
+        given |= {"comparison": home, "level": (95.0,), "set": options, "device": "cpu"}
         compare(table, "y", (name,), against=name, **given)
         found = pl.read_parquet(home / name / "predictions.parquet")
     begin = int(data.clock[0])

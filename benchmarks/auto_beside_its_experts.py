@@ -131,7 +131,7 @@ def main(others: Path, streams: list[str], models: list[str]) -> int:
             source = {"source": (str(work / "rows.parquet"),), "table": str(work / "table")}
             ingest(IngestConfig.read({**source, **stream.ingest}))
             began = time.process_time()
-            given = {"directory": work / "models", "device": "cpu", "against": models[-1], **stream.options}
+            given = {"comparison": work / "models", "device": "cpu", "against": models[-1], **stream.options}
             made = compare(work / "table", stream.target, tuple(models), **given)
             total = time.process_time() - began
         whole = made.scores.filter(by="all")
