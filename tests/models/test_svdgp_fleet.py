@@ -238,6 +238,29 @@ def test_a_state_larger_than_what_is_learned_together_is_rebuilt_too(monkeypatch
     assert all(step.healthy and step.done.startswith("rebuild: ") for step in fleet.update(*windows))
 
 
+def test_what_is_missing_is_filled_in_by_the_kernel_of_its_own_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two series of different kernels are rebuilt together as they are one after the other."""
+
+    def rebuilt(near: int | None) -> Tensor:
+        fleet = SharedFleet(Config(**SMALL | {"rebuild": 40}), SHAPE)
+        x, y, series = batch(12, 300, 0.2)
+        fleet.fit(x, y, series)
+        x, y, series = batch(13, 100, 0.2)
+        own = series == 0
+        for _ in range(2):
+            fleet.update(x.rows(own), y[own], series[own])
+        codes = torch.tensor([1, 0])
+        assert len(fleet._generation(codes).unique()) == 2
+        with monkeypatch.context() as patched:
+            if near is not None:
+                patched.setattr(SharedFleet, "_near", near)
+            fleet._rebuild(codes)
+        x, _, series = batch(14, 60)
+        return fleet.predict(x, series)
+
+    torch.testing.assert_close(rebuilt(None), rebuilt(1), rtol=1e-9, atol=1e-9)
+
+
 def test_a_rebuild_mends_a_series_that_fails() -> None:
     fleet, windows = due()
     tensors, rest = fleet.state()

@@ -217,7 +217,8 @@ class SharedFleet(StackedFleet):
         filled = torch.isfinite(y).any(2).unbind(0)
         some = [(Inputs(x.past[k][there], x.future[k][there]), y[k][there]) for k, there in enumerate(filled)]
         self.shared.renew(self.series.take(codes, ("memory.seen",))["memory.seen"], some, self.generator)
-        for own in codes.split(self._near):
+        kind = self._generation(codes)  # missing targets are filled in by the kernel that a series had
+        for own in (some for one in kind.unique() for some in codes[kind == one].split(self._near)):
             self._hold(own, self._changing)
             since = (self._memory.seen - self.tried).tolist()
             steps = self._begun(self._memory.sample(), "rebuild", fill=True)

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -55,6 +55,8 @@ BODY_SECONDS = 30.0
 """A body that takes longer to come is not waited for."""
 
 MOST_HISTORY = 500
+LOOKED = 10_000
+"""Names of series that one which is not there is compared with."""
 
 _futures = itertools.count(1)
 
@@ -291,9 +293,8 @@ async def _forecast(
     if horizon is not None and horizon > most:
         message = f"query.horizon: this checkpoint forecasts {most} steps"
         raise Refusal(422, message, f"ask for at most {most}, or train with a longer --horizon", "query.horizon")
-    for one in sorted({*(series or ())} - {*view.series}):
-        near = get_close_matches(one, view.series, n=3) or view.series[:3]
-        hint = f"of {len(view.series):,} series the nearest names: {', '.join(near)}"
+    for one in sorted({*series} - {*view.series}) if series else ():
+        hint = await run_in_threadpool(_nearest, one, view.series)
         raise Refusal(404, f"query.series: there is no series {one[:80]!r}", hint, "query.series")
     marked, rows = future or (None, None)
     asked = (form, horizon, ordered(levels), ordered(quantiles))
@@ -302,6 +303,14 @@ async def _forecast(
     if kept is None:
         kept = await run_in_threadpool(view.forecast, *asked, rows, *beside)
     return _response(kept, form, view)
+
+
+def _nearest(name: str, series: Sequence[str]) -> str:
+    """A hint for a name that no series has: those like it, of the first LOOKED."""
+    if not series:
+        return "no series has a row yet"
+    near = get_close_matches(name[:80], series[:LOOKED], n=3) or series[:3]
+    return f"of {len(series):,} series the nearest names: {', '.join(near)}"
 
 
 def _add_newest(app: FastAPI, shared: _Shared) -> None:
