@@ -121,7 +121,7 @@ class Children:
     def close(self) -> None:
         """End the process that waits."""
         assert self.waiting.stdin is not None
-        self.waiting.communicate(timeout=10)
+        self.waiting.communicate(timeout=120)
 
 
 PYTHON, PROGRAM = sys.executable, str(Path(sys.executable).with_name("streamgp"))
