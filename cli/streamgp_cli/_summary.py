@@ -207,7 +207,7 @@ def _scale(scale: dict[str, Any], online: bool, beside: bool) -> str:
     values = ", ".join(f"{name} {shown(one['value'])}".strip() for name, one in each.items())
     rows = max(one["rows"] for one in each.values())
     over = f"{shown(rows)} {'warm-up' if online else 'training'} rows"
-    later = "; the MAE of the naive forecast is of the rows after them" if online else ""
+    later = "; the MAE of the naive forecast is of the rows that are scored" if online else ""
     if online and not beside:
         later = "; further ahead the naive forecast errs by more: streamgp compare has persistence and seasonal_naive"
     return f"{values}, mean |change| in {naive} over the {over}{later}"

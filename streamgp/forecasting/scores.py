@@ -144,7 +144,8 @@ class Scores(Declared):
         np.add.at(self._naive, code, np.stack([np.where(known, change, 0.0), known], 1))
 
     def follow(self, y: Tensor, seasonal: Tensor, series: Tensor | None = None) -> None:
-        """Take rows (R, O) of series (R,) into the error of the naive forecast: of all, a lap, and each series."""
+        """Take rows (R, O) of series (R,), of those that are scored, into the error of the naive forecast: of all, a lap, and
+        each series."""
         change = (y - seasonal).abs().numpy()
         if self.shape.lags and not self.binary:
             known = ~np.isnan(change)
@@ -362,7 +363,7 @@ class Scores(Declared):
         return float(np.mean(-(-np.arange(1, self.shape.horizon + 1) // self.shape.season)))
 
     def past_naive_mae(self) -> float | None:
-        """Mean error of the seasonal naive forecast in the rows after the warm-up; None where it is not known.
+        """Mean error of the seasonal naive forecast in the rows of `follow`; None where it is not known.
 
         That of step h repeats the value k = ⌈h/S⌉ seasons before, and |y[t] − y[t−kS]| is at most k changes of one
         season: mean |y[t] − y[t−S]| times the mean k, an equality where H ≤ S, and else an upper bound.

@@ -36,6 +36,14 @@ def test_one_series_has_none_and_a_longer_horizon_no_naive_error(tmp_path: Path)
     assert all(one["naive_mae"] is None and one["ratio"] is None and one["mae"] > 0 for one in found.values())
 
 
+def test_the_naive_error_is_that_of_the_rows_that_are_scored(tmp_path: Path) -> None:
+    data = frame_of(400).with_row_index("row")
+    data = data.with_columns(y=pl.when(pl.col("row") < 250).then(pl.col("y") * 100).otherwise("y")).drop("row")
+    found = run(make_table(tmp_path / "t", data), tmp_path / "c", score_from="300", warmup=100)
+    y = data["y"].to_numpy()
+    assert found["naive_mae"] == pytest.approx(abs(y[300:] - y[276:-24]).mean(), rel=0.02)
+
+
 def test_they_go_on_with_the_run(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(250, ("a", "b")))
     whole = run(table, tmp_path / "c")

@@ -136,7 +136,10 @@ class Columnar(ABC):
         header: the row that seems to be the header, of a sheet where the one that was taken is none; else None.
     """
 
-    CHANGED = "if these are new rows, ingest it under another name: --as NAME"
+    CHANGED = (
+        "where rows were added, as to a workbook: ingest it as another source, --as NAME; those that the table has go to "
+        "the quarantine as duplicates"
+    )
     """What to do about a file that is not the one of before."""
     above = 0
     header: int | None = None

@@ -374,7 +374,8 @@ class Learner:
         if self.warmup.done_at is None:
             return due
         if self.scoring:
-            self.scores.follow(answers.y[fitted], answers.seasonal[fitted], answers.series[fitted])
+            scored = fitted & self._counts(answers.series, answers.position, answers.ds)
+            self.scores.follow(answers.y[scored], answers.seasonal[scored], answers.series[scored])
         now, before = (self.windows.spec.learned(part[fitted]) for part in (answers.y, answers.seasonal))
         self.bands.follow(answers.series[fitted], now, before)
         if self.alarms is not None:

@@ -46,7 +46,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         reason that holds, which add up;
         `coverage_by`, coverage in parts (`Scores.breakdown`); `by_series`, errors of each series (`Scores.by_series`);
         `mase_scale`, what MASE divides by; `naive_mae`, the
-        error of repeating the last season (or value) in the rows after the warm-up, None where only a bound is known;
+        error of repeating the last season (or value) in the rows that are scored, None where only a bound is known;
         `batch`, most rows of a micro-batch, None of training in batch; `snapped`, rows off the grid of --every by no
         more than the --tolerance;
         `late`, rows that were left out because they came after a newer one, `late_used`, those that --late use took;
