@@ -144,7 +144,7 @@ class Scores(Declared):
         np.add.at(self._naive, code, np.stack([np.where(known, change, 0.0), known], 1))
 
     def follow(self, y: Tensor, seasonal: Tensor, series: Tensor | None = None) -> None:
-        """Take rows (R, O) of series (R,), of those that are scored, into the error of the naive forecast: of all, a lap, and
+        """Take rows (R, O) of series (R,) that are scored into the error of the naive forecast: of all, a lap, and
         each series."""
         change = (y - seasonal).abs().numpy()
         if self.shape.lags and not self.binary:

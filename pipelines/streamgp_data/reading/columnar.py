@@ -137,8 +137,8 @@ class Columnar(ABC):
     """
 
     CHANGED = (
-        "where rows were added, as to a workbook: ingest it as another source, --as NAME; those that the table has go to "
-        "the quarantine as duplicates"
+        "where rows were added, as to a workbook: ingest it as another source, --as NAME; those that the table has go "
+        "to the quarantine as duplicates"
     )
     """What to do about a file that is not the one of before."""
     above = 0
