@@ -262,7 +262,7 @@ class StreamModel(Recalls, Declared, Model):
 
     def _learned(self, x: Inputs, y: Tensor, z: Tensor) -> Step:
         """Learn windows, z when standardised, or rebuild with them."""
-        since, before = self.seen + len(y) - self.tried, self.rebuilt
+        since = self.seen + len(y) - self.tried
         due = since, len(y), self.tried
         if self.recalled is not None and self.posterior.waits(len(y)) and not self.due(*due):
             return Step(math.nan, self.posterior.size, True, "rows wait")
@@ -270,11 +270,15 @@ class StreamModel(Recalls, Declared, Model):
         if not self.due(*due):
             return self.learn(x, y, look, shift, "update")[0]
         if self.posterior.carries and self.seen + len(y) > self.memory.capacity:
-            step = self._transfer(x, y, shift, f"transfer: {since} rows")
+            step = self._transfer(f"transfer: {since} rows")
+            if step.healthy:
+                (moved,) = self.learn(x, y, self.posterior.glance(z), shift, step.done)
+                self.tried = self.seen
+                return moved
         else:
             step = self._rebuild(x, y, f"rebuild: {since} rows")
-        if self.rebuilt > before:
-            return step
+            if step.healthy:
+                return step
         learned = self.learn(x, y, look, shift, "update")[0]
         self.tried = self.seen
         return learned._replace(healthy=False, done=f"{step.done}; {learned.done}")
@@ -460,9 +464,8 @@ class StreamModel(Recalls, Declared, Model):
         (step,) = self._attempt(work, back, done)
         return step
 
-    def _transfer(self, x: Inputs, y: Tensor, shift: Tensor, done: str) -> Step:
-        """Move hyper-parameters and basis by the memory, carry the posterior through, and learn rows. shift: of
-        `_shift`."""
+    def _transfer(self, done: str) -> Step:
+        """Move hyper-parameters and basis by the memory, and carry the posterior through."""
         put_back, rebuilt, tried = self.posterior.snapshot(), self.rebuilt, self.tried
 
         def back() -> None:
@@ -476,12 +479,8 @@ class StreamModel(Recalls, Declared, Model):
             self.rebuilt = self.tried = self.seen
             return event, self._off(rows.z, rows.y)
 
-        (moved,) = self._attempt(work, back, done)
-        if self.rebuilt == rebuilt:
-            return moved
-        (learned,) = self.learn(x, y, self.posterior.glance(self.inputs(x)), shift, moved.done)
-        self.tried = self.seen
-        return learned
+        (step,) = self._attempt(work, back, done)
+        return step
 
     def _attempt(self, work: Callable[[], tuple[str, Tensor]], back: Callable[[], None], done: str) -> list[Step]:
         """Do it, which returns what happened and `_off`. Where it fails numerically the step says why, and all of one
