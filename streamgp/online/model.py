@@ -429,11 +429,11 @@ class StreamModel(Recalls, Declared, Model):
             event = self.posterior.absorb(look, arrival)
             return event, self._off(look.z, learned, look)
 
-        return self._attempt(work, back, done)
+        return self._attempt(work, back, done, len(y) if self.posterior.many else 1)
 
     def begin(self, sample: Sample, done: str, fill: bool) -> list[Step]:
         """Let many models learn windows (K, N, ...) from the beginning; a step of each, `done`. fill: of `_rows`."""
-        return self._attempt(lambda: self._begun(sample, True, fill), lambda: None, done)
+        return self._attempt(lambda: self._begun(sample, True, fill), lambda: None, done, len(sample.y))
 
     def _begun(self, sample: Sample, rescale: bool, fill: bool = True) -> tuple[str, Tensor]:
         """Learn windows from the beginning; what happened, and `_off`."""
@@ -482,7 +482,9 @@ class StreamModel(Recalls, Declared, Model):
         (step,) = self._attempt(work, back, done)
         return step
 
-    def _attempt(self, work: Callable[[], tuple[str, Tensor]], back: Callable[[], None], done: str) -> list[Step]:
+    def _attempt(
+        self, work: Callable[[], tuple[str, Tensor]], back: Callable[[], None], done: str, models: int = 1
+    ) -> list[Step]:
         """Do it, which returns what happened and `_off`. Where it fails numerically the step says why, and all of one
         model is put back; of many, who holds their states keeps those from before."""
         try:
@@ -492,7 +494,7 @@ class StreamModel(Recalls, Declared, Model):
                 for (loss, well), far in zip(self.posterior.judged(), off.tolist(), strict=True)
             ]
         except NumericalError as error:
-            event, found = "", [(math.nan, error.message)]
+            event, found = "", [(math.nan, error.message)] * models
         if found[0][1] and not self.posterior.many:
             back()
             return [self._step(_joined(done, f"undone: {found[0][1]}"), healthy=False)]
