@@ -13,7 +13,8 @@ units of the columns. With a batch of rows that arrive:
    hyper-parameters and basis from the memory, and learns the new rows.
 
 A batch of few rows for its hyper-parameters is forecast too narrowly: where there are no lags, variances are widened by
-what rows left out of the fit say (`held_out`), until the next rebuild.
+what rows left out of the fit say (`held_out`), until the next rebuild or transfer; with rebuild=0 until rows enough
+are learned.
 
 What fails numerically changes nothing and is reported in the `Step`; so does what is finite and absurd, an update
 after which the posterior describes its own rows by more than 100 spreads of the target. After a rebuild that failed the
@@ -268,7 +269,10 @@ class StreamModel(Recalls, Declared, Model):
             return Step(math.nan, self.posterior.size, True, "rows wait")
         look, shift, y = self.limited(x, y, z)
         if not self.due(*due):
-            return self.learn(x, y, look, shift, "update")[0]
+            (step,) = self.learn(x, y, look, shift, "update")
+            if not self.options.rebuild and not doubtful(self.seen, len(self.inputs.scale)):
+                self.widening = torch.ones_like(self.widening)
+            return step
         if self.posterior.carries and self.seen + len(y) > self.memory.capacity:
             step = self._transfer(f"transfer: {since} rows")
             if step.healthy:
@@ -466,17 +470,18 @@ class StreamModel(Recalls, Declared, Model):
 
     def _transfer(self, done: str) -> Step:
         """Move hyper-parameters and basis by the memory, and carry the posterior through."""
-        put_back, rebuilt, tried = self.posterior.snapshot(), self.rebuilt, self.tried
+        put_back, rebuilt, tried, wider = self.posterior.snapshot(), self.rebuilt, self.tried, self.widening
 
         def back() -> None:
             put_back()
-            self.rebuilt, self.tried = rebuilt, tried
+            self.rebuilt, self.tried, self.widening = rebuilt, tried, wider
             self._attach()
 
         def work() -> tuple[str, Tensor]:
             rows, units = self._rows(self.memory.sample(), rescale=False)
             event = self.posterior.transfer(rows, units, self.generator)
             self.rebuilt = self.tried = self.seen
+            self.widening = torch.ones_like(self.widening)
             return event, self._off(rows.z, rows.y)
 
         (step,) = self._attempt(work, back, done)

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from streamgp.errors import NotPositiveDefinite
+from streamgp.models.svdgp.conjugate import Conjugate
 from streamgp.online.held_out import FOLDS, PRIOR_ROWS
 from streamgp.sklearn import ExactGPRegressor, FiniteRKHSRegressor, RVMRegressor, SVDGPRegressor, SVGPRegressor
 
@@ -67,6 +69,29 @@ def test_a_rebuild_leaves_the_factor_behind_and_a_copy_keeps_it() -> None:
     assert torch.equal(other.model_.widening, found)
     fitted.partial_fit(x[60:], y[60:])
     assert fitted.model_.widening.item() == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"online": "transfer", "reservoir": 60, "basis": 32, "rebuild": 50}, {"rebuild": 0}], ids=str
+)
+def test_a_transfer_or_rows_enough_end_the_factor(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = table(420, 2)
+    fitted = SVDGPRegressor(random_state=0, options=options).fit(x[:60], y[:60])
+    model = fitted.model_
+    model.widening = torch.full_like(model.widening, 2.0)
+    fitted.partial_fit(x[60:100], y[60:100])
+    assert model.widening.item() == 2
+    if options["rebuild"]:
+        with monkeypatch.context() as patch:
+            patch.setattr(Conjugate, "move", no_factor)
+            fitted.partial_fit(x[100:120], y[100:120])
+        assert model.widening.item() == 2
+    fitted.partial_fit(x[120:], y[120:])
+    assert model.widening.item() == 1
+
+
+def no_factor(*given: Any) -> Any:
+    raise NotPositiveDefinite("no factor")
 
 
 def test_outcomes_heavy_tails_and_large_tables_are_not_checked() -> None:
