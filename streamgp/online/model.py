@@ -24,13 +24,13 @@ new rows are learned as usual, and the next rebuild waits its turn.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
+from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.evidence.initial import Initial
 from streamgp.online.blown import NOT_FINITE, absurd, blown, some_of
@@ -74,9 +74,11 @@ class StreamModel(Recalls, Declared, Model):
 
     Attributes:
         widening: (T,) factors on the variance of forecasts, 1 but after a fit of few rows without lags.
+        checks: whether a fit of few rows finds them; not where its rows are a sample, or its time is limited.
     """
 
     context = False
+    checks: bool = True
     STATE = (
         Nested(
             *("inputs", "outputs", "reference", "memory", "winsorise", "posterior", "widening"),
@@ -343,7 +345,8 @@ class StreamModel(Recalls, Declared, Model):
     def _check_width(self, rows: Rows, units: Units, epochs: int) -> None:
         """Set `widening` for a fit of these rows."""
         self.widening = torch.ones_like(self.widening)
-        count, wanted = len(rows.y), isinstance(self.options, KernelOptions) and self.options.widen
+        count = len(rows.y)
+        wanted = self.checks and isinstance(self.options, KernelOptions) and self.options.widen
         if wanted and not self.shape.lags and self.posterior.checked(count) and doubtful(count, len(units.inputs)):
             epochs = min(epochs, self.posterior.epochs_for(count))
             self.widening = widening(self.posterior, rows, units, epochs, self.options.seed)
@@ -563,6 +566,11 @@ class StreamModel(Recalls, Declared, Model):
         """What standardises, and is estimated."""
         learned = {"reference": self.reference} if isinstance(self.reference, LearnedReference) else {}
         return {"inputs": self.inputs, "outputs": self.outputs, **learned}
+
+    def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        found = tensors["widening"]
+        if not bool(((found >= 1.0) & found.isfinite()).all()):
+            raise ValueError(f"widening is {found.tolist()}, not of finite factors from 1 on")
 
     def restored(self) -> None:
         self._attach()
