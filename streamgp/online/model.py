@@ -185,14 +185,14 @@ class StreamModel(Recalls, Declared, Model):
         """(N, T) r⁰ + min(1, u²√H/v) (m − r⁰), of what `predict` issued: nearer to the plain reference r⁰ where the
         function is less sure than that.
 
-        m is the mean and v the variance of the function, u² that of the departures from the reference which were
-        learned, and √H how much updates are tempered by default. A linear part, or a reference that was learned of a
-        few windows, has no bounds; far from what was learned its variance says so.
+        m is the mean and v the variance of the function before it is widened, u² that of the departures from the
+        reference which were learned, and √H how much updates are tempered by default. A linear part, or a reference
+        that was learned of a few windows, has no bounds; far from what was learned its variance says so.
         """
         if not self.rebuilt or not self.posterior.units:
             return issued.mean
         mean = issued.mean
-        usual = self.shape.horizon**0.5 * self.outputs.scale.to(mean).square()
+        usual = self.shape.horizon**0.5 * self.outputs.scale.to(mean).square() * self.widening
         part = (usual / issued.latent_variance.clamp(min=1e-300)).clamp(max=1.0)
         if bool((part == 1.0).all()):
             return mean
