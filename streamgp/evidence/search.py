@@ -75,9 +75,12 @@ class Search:
 
     def __init__(self, groups: int, once: bool, way: Way = ADAM) -> None:
         self.groups, self.once, self.way = groups, once, way
-        self.hyper = way.starts(groups)[0]
-        self.found = False
+        self.forget()
         self.initial: Initial | None = None
+
+    def forget(self) -> None:
+        """Be as before the first search."""
+        self.hyper, self.found = self.way.starts(self.groups)[0], False
 
     @property
     def signal(self) -> float:

@@ -19,6 +19,8 @@ from streamgp.base import FLOAT
 from streamgp.errors import NumericalError
 from streamgp.fork import fork
 from streamgp.online.posterior import Posterior, Rows, Units
+from streamgp.online.summing import in_blocks
+from streamgp.training.shared_gradients import here
 
 FOLDS = 4
 """Parts that are left out in turn."""
@@ -57,7 +59,7 @@ def widening(posterior: Posterior, rows: Rows, units: Units, epochs: int, seed: 
     places = torch.randperm(len(rows.y), generator=torch.Generator().manual_seed(seed)).to(rows.y.device)
     for fold in range(FOLDS):
         held = places % FOLDS == fold
-        seen, own = ~held, fork(posterior)
+        seen, own = ~held, _afresh(posterior)
         z, y, weight, filled = (part[seen] for part in (rows.z, rows.y, rows.weight, rows.filled))
         some = Rows(z, y, weight, filled, rows.places, rows.x.rows(seen))
         generator = torch.Generator().manual_seed(seed)
@@ -73,3 +75,15 @@ def widening(posterior: Posterior, rows: Rows, units: Units, epochs: int, seed: 
         total += torch.where(known, squares, 0.0).sum(0)
         count += known.to(FLOAT).sum(0)
     return (total / count).clamp(min=1.0)
+
+
+def _afresh(posterior: Posterior) -> Posterior:
+    """A copy that knows nothing of the rows left out, and learns in this process."""
+    ways = posterior.summing, posterior.sharing
+    posterior.summing, posterior.sharing = in_blocks, here
+    try:
+        own = fork(posterior)
+    finally:
+        posterior.summing, posterior.sharing = ways
+    own.begin_afresh()
+    return own

@@ -13,7 +13,8 @@ units of the columns. With a batch of rows that arrive:
    hyper-parameters and basis from the memory, and learns the new rows.
 
 A batch of few rows for its hyper-parameters is forecast too narrowly: where there are no lags, variances are widened by
-what rows left out of the fit say (`held_out`), until the next rebuild.
+what rows left out of the fit say (`held_out`), until the next rebuild or transfer; with rebuild=0 until rows enough
+are learned.
 
 What fails numerically changes nothing and is reported in the `Step`; so does what is finite and absurd, an update
 after which the posterior describes its own rows by more than 100 spreads of the target. After a rebuild that failed the
@@ -23,13 +24,13 @@ new rows are learned as usual, and the next rebuild waits its turn.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
+from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.evidence.initial import Initial
 from streamgp.online.blown import NOT_FINITE, absurd, blown, some_of
@@ -73,9 +74,11 @@ class StreamModel(Recalls, Declared, Model):
 
     Attributes:
         widening: (T,) factors on the variance of forecasts, 1 but after a fit of few rows without lags.
+        checks: whether a fit of few rows finds them; not where its rows are a sample, or its time is limited.
     """
 
     context = False
+    checks: bool = True
     STATE = (
         Nested(
             *("inputs", "outputs", "reference", "memory", "winsorise", "posterior", "widening"),
@@ -182,14 +185,14 @@ class StreamModel(Recalls, Declared, Model):
         """(N, T) r⁰ + min(1, u²√H/v) (m − r⁰), of what `predict` issued: nearer to the plain reference r⁰ where the
         function is less sure than that.
 
-        m is the mean and v the variance of the function, u² that of the departures from the reference which were
-        learned, and √H how much updates are tempered by default. A linear part, or a reference that was learned of a
-        few windows, has no bounds; far from what was learned its variance says so.
+        m is the mean and v the variance of the function before it is widened, u² that of the departures from the
+        reference which were learned, and √H how much updates are tempered by default. A linear part, or a reference
+        that was learned of a few windows, has no bounds; far from what was learned its variance says so.
         """
         if not self.rebuilt or not self.posterior.units:
             return issued.mean
         mean = issued.mean
-        usual = self.shape.horizon**0.5 * self.outputs.scale.to(mean).square()
+        usual = self.shape.horizon**0.5 * self.outputs.scale.to(mean).square() * self.widening
         part = (usual / issued.latent_variance.clamp(min=1e-300)).clamp(max=1.0)
         if bool((part == 1.0).all()):
             return mean
@@ -262,19 +265,26 @@ class StreamModel(Recalls, Declared, Model):
 
     def _learned(self, x: Inputs, y: Tensor, z: Tensor) -> Step:
         """Learn windows, z when standardised, or rebuild with them."""
-        since, before = self.seen + len(y) - self.tried, self.rebuilt
+        since = self.seen + len(y) - self.tried
         due = since, len(y), self.tried
         if self.recalled is not None and self.posterior.waits(len(y)) and not self.due(*due):
             return Step(math.nan, self.posterior.size, True, "rows wait")
         look, shift, y = self.limited(x, y, z)
         if not self.due(*due):
-            return self.learn(x, y, look, shift, "update")[0]
+            (step,) = self.learn(x, y, look, shift, "update")
+            if not self.options.rebuild and not doubtful(self.seen, len(self.inputs.scale)):
+                self.widening = torch.ones_like(self.widening)
+            return step
         if self.posterior.carries and self.seen + len(y) > self.memory.capacity:
-            step = self._transfer(x, y, shift, f"transfer: {since} rows")
+            step = self._transfer(f"transfer: {since} rows")
+            if step.healthy:
+                (moved,) = self.learn(x, y, self.posterior.glance(z), shift, step.done)
+                self.tried = self.seen
+                return moved
         else:
             step = self._rebuild(x, y, f"rebuild: {since} rows")
-        if self.rebuilt > before:
-            return step
+            if step.healthy:
+                return step
         learned = self.learn(x, y, look, shift, "update")[0]
         self.tried = self.seen
         return learned._replace(healthy=False, done=f"{step.done}; {learned.done}")
@@ -335,7 +345,8 @@ class StreamModel(Recalls, Declared, Model):
     def _check_width(self, rows: Rows, units: Units, epochs: int) -> None:
         """Set `widening` for a fit of these rows."""
         self.widening = torch.ones_like(self.widening)
-        count, wanted = len(rows.y), isinstance(self.options, KernelOptions) and self.options.widen
+        count = len(rows.y)
+        wanted = self.checks and isinstance(self.options, KernelOptions) and self.options.widen
         if wanted and not self.shape.lags and self.posterior.checked(count) and doubtful(count, len(units.inputs)):
             epochs = min(epochs, self.posterior.epochs_for(count))
             self.widening = widening(self.posterior, rows, units, epochs, self.options.seed)
@@ -425,11 +436,11 @@ class StreamModel(Recalls, Declared, Model):
             event = self.posterior.absorb(look, arrival)
             return event, self._off(look.z, learned, look)
 
-        return self._attempt(work, back, done)
+        return self._attempt(work, back, done, len(y) if self.posterior.many else 1)
 
     def begin(self, sample: Sample, done: str, fill: bool) -> list[Step]:
         """Let many models learn windows (K, N, ...) from the beginning; a step of each, `done`. fill: of `_rows`."""
-        return self._attempt(lambda: self._begun(sample, True, fill), lambda: None, done)
+        return self._attempt(lambda: self._begun(sample, True, fill), lambda: None, done, len(sample.y))
 
     def _begun(self, sample: Sample, rescale: bool, fill: bool = True) -> tuple[str, Tensor]:
         """Learn windows from the beginning; what happened, and `_off`."""
@@ -460,30 +471,28 @@ class StreamModel(Recalls, Declared, Model):
         (step,) = self._attempt(work, back, done)
         return step
 
-    def _transfer(self, x: Inputs, y: Tensor, shift: Tensor, done: str) -> Step:
-        """Move hyper-parameters and basis by the memory, carry the posterior through, and learn rows. shift: of
-        `_shift`."""
-        put_back, rebuilt, tried = self.posterior.snapshot(), self.rebuilt, self.tried
+    def _transfer(self, done: str) -> Step:
+        """Move hyper-parameters and basis by the memory, and carry the posterior through."""
+        put_back, rebuilt, tried, wider = self.posterior.snapshot(), self.rebuilt, self.tried, self.widening
 
         def back() -> None:
             put_back()
-            self.rebuilt, self.tried = rebuilt, tried
+            self.rebuilt, self.tried, self.widening = rebuilt, tried, wider
             self._attach()
 
         def work() -> tuple[str, Tensor]:
             rows, units = self._rows(self.memory.sample(), rescale=False)
             event = self.posterior.transfer(rows, units, self.generator)
             self.rebuilt = self.tried = self.seen
+            self.widening = torch.ones_like(self.widening)
             return event, self._off(rows.z, rows.y)
 
-        (moved,) = self._attempt(work, back, done)
-        if self.rebuilt == rebuilt:
-            return moved
-        (learned,) = self.learn(x, y, self.posterior.glance(self.inputs(x)), shift, moved.done)
-        self.tried = self.seen
-        return learned
+        (step,) = self._attempt(work, back, done)
+        return step
 
-    def _attempt(self, work: Callable[[], tuple[str, Tensor]], back: Callable[[], None], done: str) -> list[Step]:
+    def _attempt(
+        self, work: Callable[[], tuple[str, Tensor]], back: Callable[[], None], done: str, models: int = 1
+    ) -> list[Step]:
         """Do it, which returns what happened and `_off`. Where it fails numerically the step says why, and all of one
         model is put back; of many, who holds their states keeps those from before."""
         try:
@@ -493,7 +502,7 @@ class StreamModel(Recalls, Declared, Model):
                 for (loss, well), far in zip(self.posterior.judged(), off.tolist(), strict=True)
             ]
         except NumericalError as error:
-            event, found = "", [(math.nan, error.message)]
+            event, found = "", [(math.nan, error.message)] * models
         if found[0][1] and not self.posterior.many:
             back()
             return [self._step(_joined(done, f"undone: {found[0][1]}"), healthy=False)]
@@ -557,6 +566,11 @@ class StreamModel(Recalls, Declared, Model):
         """What standardises, and is estimated."""
         learned = {"reference": self.reference} if isinstance(self.reference, LearnedReference) else {}
         return {"inputs": self.inputs, "outputs": self.outputs, **learned}
+
+    def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        found = tensors["widening"]
+        if not bool(((found >= 1.0) & found.isfinite()).all()):
+            raise ValueError(f"widening is {found.tolist()}, not of finite factors from 1 on")
 
     def restored(self) -> None:
         self._attach()

@@ -58,8 +58,8 @@ class KernelOptions(OnlineOptions):
     widen: bool = Field(
         True,
         description="a fit without lags of fewer than 200 rows, or than 20 for each lengthscale and up to 2000, is "
-        "made four times more, without a quarter of the rows each time, whose errors widen the bands; no: bands are "
-        "those of the posterior",
+        "made four times more, without a quarter of the rows each time, whose errors widen the bands; not with "
+        "--time-budget or --sample; no: bands are those of the posterior",
     )
 
     def tempering(self, shape: Shape) -> float:

@@ -281,6 +281,9 @@ class Posterior(nn.Module, ABC):
     def failed(self) -> None:
         """Note that an epoch failed and was undone, so that the next one does not repeat it."""
 
+    def begin_afresh(self) -> None:
+        """Let the fit that comes start from no hyper-parameters of rows that were learned before."""
+
     def checked(self, rows: int) -> bool:
         """Whether `held_out` checks a fit of `rows` rows; not one that holds some out itself, takes long, or
         estimates nothing, and none whose likelihood has heavy tails, as a few far errors would say all."""
@@ -375,6 +378,9 @@ class RegressionPosterior(Posterior):
 
     regression: Regressor
     search: Search
+
+    def begin_afresh(self) -> None:
+        self.search.forget()
 
     @property
     def weight(self) -> Tensor:

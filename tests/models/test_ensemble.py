@@ -179,3 +179,5 @@ def test_a_process_far_from_what_it_learned_is_taken_near_its_reference() -> Non
     issued, plain = process.predict(far).mean, process.reference.base(far)
     found = model.experts[0].means(far, None)[0]
     assert bool(((found - plain).abs() < 0.1 * (issued - plain).abs()).all())
+    process.widening = torch.full_like(process.widening, 4.0)
+    torch.testing.assert_close(model.experts[0].means(far, None)[0], found)

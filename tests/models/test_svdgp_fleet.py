@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape
+from streamgp.errors import NotPositiveDefinite
 from streamgp.models.svdgp import Config, SharedFleet
 from streamgp.models.svdgp.conjugate import NEAR, Conjugate
 from streamgp.models.svdgp.shared import SharedKernels
@@ -205,6 +206,20 @@ def test_a_series_that_fails_changes_nothing_of_others() -> None:
     assert same_bits(
         tensors["series.posterior.regression.outer"][3], fleet.state()[0]["series.posterior.regression.outer"][3]
     )
+
+
+def test_an_error_of_all_series_at_once_is_told_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = SharedFleet(Config(**SMALL, rebuild=0), SHAPE)
+    fleet.fit(*batch(0, 400))
+
+    def fail(*given: Any) -> Tensor:
+        raise NotPositiveDefinite("no factor")
+
+    monkeypatch.setattr(additive, "root", fail)
+    held = fleet.state()[0]["series.posterior.regression.outer"].clone()
+    steps = fleet.update(*batch(1, 100))
+    assert [step.done for step in steps] == ["update; undone: no factor"] * SERIES
+    assert same_bits(held, fleet.state()[0]["series.posterior.regression.outer"])
 
 
 def due() -> tuple[SharedFleet, tuple[Inputs, Tensor, Tensor]]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from streamgp.base import Inputs
+from streamgp.base import FLOAT, Inputs
 from streamgp.errors import UsageError
 from streamgp.online.summing import added, block_sums, sums_of
 from streamgp_data.table import Table
@@ -82,6 +82,21 @@ def test_a_sample_of_all_windows_has_the_bits_of_none(tmp_path: Path) -> None:
     one = trained(table, tmp_path / "one", "svdgp")
     other = trained(table, tmp_path / "other", "svdgp", sample=10**6)
     assert digest(tmp_path / "one") == digest(tmp_path / "other") and one["rmse"] == other["rmse"]
+
+
+@pytest.mark.parametrize("options", [{"sample": 100}, {"time_budget": "50s"}, {}], ids=str)
+def test_rows_are_left_out_of_whole_tables_whose_time_is_not_limited(
+    tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = list[int]()
+
+    def widening(posterior: Any, rows: Any, *given: Any) -> Tensor:
+        counts.append(len(rows.y))
+        return torch.full((1,), 4.0, dtype=FLOAT)
+
+    monkeypatch.setattr("streamgp.online.model.widening", widening)
+    trained(surface(tmp_path / "t", 150), tmp_path / "one", "svdgp", **options)
+    assert len(counts) == (0 if options else 1)
 
 
 def in_memory(

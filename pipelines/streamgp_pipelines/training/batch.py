@@ -104,6 +104,19 @@ def shared(session: Session, rows: SharedRows | None, rest: UnsampledWindows | N
             session.warnings.append(f"workers were lost {rows.lost} times, and their rows given to others")
 
 
+@contextmanager
+def checking(model: Model, wanted: bool) -> Iterator[None]:
+    """Within this context fits of few rows are checked by rows left out, or none is."""
+    parts = [part for part in model.modules() if isinstance(part, StreamModel)]
+    for part in parts:
+        part.checks = wanted
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.checks = True
+
+
 def _posterior(model: Model) -> Posterior | None:
     """Of a model, or of the net on what a regression leaves."""
     from streamgp.models.deep.on_regression import OnRegression  # with SciPy, which a pass over a stream can do without
@@ -152,7 +165,9 @@ class BatchRun:
             x, y, rest = self._collect()
             wanted = self._epochs(len(y))
             with shared(self.session, self.sums, rest):
-                self._fit(x, y, wanted)
+                checked = rest is None and self.session.config.time_budget is None
+                with checking(self.session.learner.model, checked):
+                    self._fit(x, y, wanted)
         return self._score()
 
     def _epochs(self, windows: int) -> int:

@@ -40,8 +40,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         run_id: of the tracker.
 
     Returns:
-                beside the scores and times: `point`, which forecast `mae` is of; `new_rows`, those of `rows` that were
-        not in         the checkpoint that the run went on from, if it did; `warmup`, rows of warm-up; `forecasts`, the
+        beside the scores and times: `point`, which forecast `mae` is of; `new_rows`, those of `rows` that were
+        not in the checkpoint that the run went on from, if it did; `warmup`, rows of warm-up; `forecasts`, the
         T = targets · horizon forecasts at every row: `all` of them, those `scored`, and those `skipped` by the first
         reason that holds, which add up;
         `coverage_by`, coverage in parts (`Scores.breakdown`); `by_series`, errors of each series (`Scores.by_series`);

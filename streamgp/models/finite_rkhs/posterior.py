@@ -181,6 +181,9 @@ class FinitePosterior(Declared, Posterior, DrawsFunctions):
         if self.fit is not None:
             self.fit.failed()
 
+    def begin_afresh(self) -> None:
+        self.search.forget()
+
     def checked(self, rows: int) -> bool:
         return not self.learner.learns(rows)
 

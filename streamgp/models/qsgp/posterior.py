@@ -206,6 +206,9 @@ class QsgpPosterior(Declared, Posterior):
             self._fit = None
         return more
 
+    def begin_afresh(self) -> None:
+        self.search.forget()
+
     def checked(self, rows: int) -> bool:
         return not self.robust
 

@@ -76,7 +76,8 @@ class Config(StreamOptions, EvidenceOptions):
         None,
         ge=1,
         description="basis functions of the covariance in closed form, the first of the mean's (decoupled): fewer make "
-        "a forecast cheaper and its band wider; none: as many as `basis`",
+        "a forecast cheaper and its band wider, and more than `basis` count in a fit of several epochs alone; none: as "
+        "many as `basis`",
     )
     growth: float = Field(0.0625, gt=0, le=1, description="new basis functions a row learned, until the basis is full")
     online: Literal["rebuild", "transfer"] = Field(

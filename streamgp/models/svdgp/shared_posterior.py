@@ -162,8 +162,12 @@ class SharedPosterior(Posterior):
         return torch.where(there.sum(1) >= MANY * self.config.basis, found, 0.0)
 
     def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
-        self.rebuild(rows, units, generator)
-        return False
+        """Never asked for: a fleet fits series by what `StreamModel.begin` and `learn` do.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("a fleet has no epochs of its own")
 
     def snapshot(self) -> Callable[[], None]:
         """Nothing: the states of all series have what was."""

@@ -42,6 +42,8 @@ SWEEPS, AGAIN = 6, 2
 each time that the noise's scale is set."""
 FITS = 3
 """How often it is set at first."""
+FEW, CHECKED = 200, 5
+"""Rows from which on a fit of more epochs than that is not checked by rows left out."""
 TRIAL = 3
 """Sweeps over few rows, to compare bounds."""
 
@@ -169,8 +171,14 @@ class SvgpPosterior(Declared, Posterior):
         self._relearn(rows.z, rows.y, weight, SWEEPS if first else AGAIN, self.summing, held)
         return True
 
+    def begin_afresh(self) -> None:
+        self.found = False
+
     def checked(self, rows: int) -> bool:
-        return self.config.gaussian
+        """Not one of many epochs where rows are not few, which takes minutes, and none with an encoder: that would stay
+        as the rows left out have trained it."""
+        quick = rows < FEW or self.epochs_for(rows) <= CHECKED
+        return self.config.gaussian and not self.config.encoded and quick
 
     def epochs_for(self, rows: int) -> int:
         return self.config.epochs_for(self.shape, rows)

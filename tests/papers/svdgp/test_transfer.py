@@ -392,6 +392,14 @@ def test_restored_it_goes_on_bit_for_bit(options: dict[str, Any]) -> None:
     assert all(torch.equal(value, theirs[0][name]) for name, value in ours[0].items())
 
 
+def test_a_transfer_with_no_row_learned_since_the_fit_holds() -> None:
+    x, y = windows(110)
+    model = built(reservoir=60, basis=32, rebuild=50)
+    assert all(step.healthy for step in model.fit(x.rows(slice(0, 60)), y[:60], 3))
+    step = model.update(x.rows(slice(60, 110)), y[60:])
+    assert step.healthy and step.done.startswith("transfer: 50 rows") and model.seen == 110
+
+
 def test_a_transfer_that_fails_is_undone_and_the_rows_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     (x, y), (q, _) = windows(350), windows(20, seed=1)
     model, other = built(basis=40), built(basis=40, rebuild=0)
