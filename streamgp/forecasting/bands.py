@@ -4,8 +4,8 @@ The calibrated quantile of level p is point + s · q(p), inside the bounds of th
 
     log s   b + θ·φ, and b = log v + max_k d_k min(1, max(0, d_k/JUMPS_k − 1)) + log a_h with d_k = log v_k/v. v, v₁, v₀
             are weighted means of the known |errors| of the series (half-lives 3 cycles, 1 cycle and a quarter) over
-            the profile a of the steps, and a fourth v_k is SHARE of the median of the last AT_ONCE rows; b is that of
-            one whose d shows a jump, v₁'s of targets that are often 0.
+            the profile a of the steps, and a fourth v_k is SHARE of the median error of the last AT_ONCE rows; b is
+            that of one whose d shows a jump, v₁'s of targets that are often 0.
             φ are the features of `_phi`; θ is a ridge regression of log(|error| + FLOOR · e^b) − b on them, with a
             memory of 16 weeks of days.
     q(p)    the quantile of the histogram of error/s: that of the phase and group of steps, shrunk to that of the phase,

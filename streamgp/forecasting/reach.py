@@ -2,32 +2,28 @@
 
 Calibrated bands are the errors of the past, in units that follow the volatility. Far ahead and after a surprise they
 were several times as wide as all that a series had ever shown: a wind farm between 0 and 128 MW had a 95 % band from
-−140 to 244. Of each series and output the largest value is kept, and how much that rose within two horizons:
+−140 to 244. Of each series and output the largest value is kept, and how much that rose within two horizons, a horizon
+being H of its values, as rows without one do not count:
 
     no quantile > largest + rise + BEYOND · (largest − smallest),      the same below,
 
-with `rise` the largest of these, each counting less as the series has more rows: r · k₀/k, k₀ horizons after the first
-row it was seen, k there are now. A random walk sets new records all the time and is not held; what stays within a range
-is. There is no limit before `FEWEST` rows and three horizons, nor on a side where the point itself is beyond it.
+with `rise` the largest of these, each counting less as the series has more values: r · k₀/k, k₀ horizons after the
+first it was seen, k there are now. A random walk sets new records all the time and is not held; what stays within a
+range is. There is no limit before `FEWEST` values and three horizons, nor on a side where the point itself is beyond
+it.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-from numpy.typing import NDArray
 
-from streamgp.forecasting.lanes import Lanes, blocks
+from streamgp.forecasting.lanes import Bools, Floats, Ints, Lanes, blocks
 from streamgp.state import Arrays, Declared
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
 
 BEYOND = 0.1
 """Share of the range of all values that quantiles may lie beyond it at least."""
 FEWEST, HORIZONS = 200, 3
-"""Rows, and horizons, that a series must have had; rises of the first two horizons do not count."""
+"""Values, and horizons, that a series must have had; rises of the first two horizons do not count."""
 SIDES = np.array([1.0, -1.0])
 _STATE = ("highest", "start", "before", "risen")
 
@@ -51,7 +47,7 @@ class Reach(Declared):
 
     def __init__(self, outputs: int, horizon: int) -> None:
         self.horizon = horizon
-        self._rows = np.zeros(0, np.int64)  # (S,) so far
+        self._rows = np.zeros((0, outputs), np.int64)  # (S, O) with a value so far
         self._highest = np.zeros((0, outputs, 2))  # (S, O, 2) of y, and of −y
         self._start = np.zeros((0, outputs, 2))  # the same before the horizon began that the last row is in
         self._before = np.zeros((0, outputs, 2))  # and before the one before that
@@ -62,7 +58,7 @@ class Reach(Declared):
 
     def reserve(self, series: int) -> None:
         """Room for more series."""
-        self._rows = np.concatenate([self._rows, np.zeros(series, np.int64)])
+        self._rows = np.concatenate([self._rows, np.zeros((series, self._rows.shape[1]), np.int64)])
         for name in _STATE:
             part = getattr(self, f"_{name}")
             empty = np.full((series, *part.shape[1:]), 0.0 if name == "risen" else -np.inf)
@@ -70,9 +66,11 @@ class Reach(Declared):
 
     def follow(self, series: Ints, y: Floats) -> None:
         """The next values (R, O) of these series (R,), in their order; NaN is none."""
-        held, local = Lanes.of(series)
+        outputs = self._rows.shape[1]
+        unit = (series[:, None] * outputs + np.arange(outputs))[there := np.isfinite(y)]
+        held, local = Lanes.of(unit)
         for block in blocks(local, len(held)):
-            self._take(held[block.own], block.laid(y, np.nan), block.there.sum(1))
+            self._take(held[block.own], block.laid(y[there], np.nan), block.there)
 
     def limits(self, series: Ints, past: Floats | None) -> Floats:
         """(N, O, 2) the lowest and the highest that a quantile may be; infinite where there is no limit.
@@ -81,7 +79,7 @@ class Reach(Declared):
             series: (N,)
             past: (N, L, O) the newest values, which may not have been followed; None: they have been.
         """
-        highest, rows = self._highest[series], self._rows[series][:, None, None]
+        highest, rows = self._highest[series], self._rows[series][..., None]
         if past is not None and past.shape[1]:
             highest = np.maximum(highest, np.fmax.reduce(past[..., None] * SIDES, 1, initial=-np.inf))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -90,28 +88,29 @@ class Reach(Declared):
         known = (rows >= FEWEST) & (rows > HORIZONS * self.horizon) & np.isfinite(found)
         return np.asarray((np.where(known, found, np.inf) * SIDES)[..., ::-1])
 
-    def _take(self, own: Ints, y: Floats, count: Ints) -> None:
-        """Values (B, N, O) of series (B,), of each the first `count` (B,)."""
-        rows, horizon = self._rows[own], self.horizon
-        highest, start, before, risen = (getattr(self, f"_{name}")[own] for name in _STATE)
-        values = np.where(np.isnan(y)[..., None], -np.inf, y[..., None] * SIDES)
-        run = np.maximum.accumulate(np.concatenate([highest[:, None], values], 1), 1)  # (B, 1 + N, O, 2)
+    def _take(self, own: Ints, y: Floats, there: Bools) -> None:
+        """Values (B, N) of units (B,), the outputs of series, where they are there (B, N): first of all rows."""
+        count, horizon = there.sum(1), self.horizon
+        of_units = [getattr(self, f"_{name}").reshape(-1, 2) for name in _STATE]
+        rows, (highest, start, before, risen) = self._rows.reshape(-1)[own], (part[own] for part in of_units)
+        values = np.where(there[..., None], y[..., None] * SIDES, -np.inf)
+        run = np.maximum.accumulate(np.concatenate([highest[:, None], values], 1), 1)  # (B, 1 + N, 2)
         of_last = (rows - 1) // horizon  # the horizon that the last row before these is in
 
         def before_horizon(k: Ints) -> Floats:
-            """(B, M, O, 2) what was highest before horizon k (B, M) began, of those from the one before these on."""
+            """(B, M, 2) what was highest before horizon k (B, M) began, of those from the one before these on."""
             at = np.clip(k * horizon - rows[:, None], 0, y.shape[1])
-            found = np.take_along_axis(run, at[..., None, None], 1)
-            gone = (k - of_last[:, None])[..., None, None]
+            gone = (k - of_last[:, None])[..., None]
+            found = np.take_along_axis(run, at[..., None], 1)
             return np.where(gone < 0, before[:, None], np.where(gone == 0, start[:, None], found))
 
         k = (rows[:, None] + np.arange(y.shape[1])) // horizon  # (B, N)
         with np.errstate(over="ignore", invalid="ignore"):
-            rise = (run[:, 1:] - before_horizon(k - 1)) * k[..., None, None]
-        rise = np.where((k >= HORIZONS - 1)[..., None, None] & np.isfinite(rise), rise, 0.0)
-        self._rows[own] = rows + count
+            rise = (run[:, 1:] - before_horizon(k - 1)) * k[..., None]
+        rise = np.where((there & (k >= HORIZONS - 1))[..., None] & np.isfinite(rise), rise, 0.0)
         last = ((rows + count - 1) // horizon)[:, None]
         ended = np.concatenate([before_horizon(last - back) for back in (0, 1)], 1)
-        parts = run[np.arange(len(own)), count], ended[:, 0], ended[:, 1], np.maximum(risen, rise.max(1))
-        for name, part in zip(_STATE, parts, strict=True):
-            getattr(self, f"_{name}")[own] = part
+        new = run[np.arange(len(own)), count], ended[:, 0], ended[:, 1], np.maximum(risen, rise.max(1))
+        self._rows.reshape(-1)[own] = rows + count
+        for part, found in zip(of_units, new, strict=True):
+            part[own] = found

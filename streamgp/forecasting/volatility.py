@@ -8,13 +8,15 @@ import numpy as np
 from torch import Tensor
 
 from streamgp.base import Shape
-from streamgp.forecasting.lanes import Floats, Ints, Lanes, blocks, firsts
+from streamgp.forecasting.lanes import Bools, Floats, Ints, Lanes, blocks, firsts
 
 HALF_LIVES = np.array([0.25, 1.0, 3.0])
 """Cycles after which an absolute error counts half, in the fast, the daily and the slow volatility."""
 AT_ONCE, SHARE = 3, 0.7
-"""Rows whose median |error|, times this share, is the volatility at once: no lone spike moves it, nothing limits it.
-In a new regime errors are all about as large, and fewer times their mean covers them."""
+"""Rows whose median error, times this share, is the volatility at once; of one step ahead two rows more. Nothing limits
+it. The error of a row is the median |error| of its steps: in a new regime all are about as large, and fewer times that
+covers them. One spike does not move it: of a row after it only the step is wrong whose forecast began at the spike, and
+of one step ahead that is the row after it alone."""
 JUMPS = np.array([0.7, 0.3, 0.15])
 """Log excess of the volatility at once, the fast and the daily over the slow one that is taken for noise; twice it
 counts in full."""
@@ -54,7 +56,7 @@ class KnownErrors(NamedTuple):
 
     Attributes:
         sums: (N, O, 3, 2) behind the fast, the daily and the slow volatility.
-        newest: (N, O, AT_ONCE) mean |error| of the last rows that had one, over the profile; 0 where there were none.
+        newest: (N, O, J) median |error| of the last rows that had one, over the profile; 0 where there were none.
     """
 
     sums: Floats
@@ -80,7 +82,8 @@ class Volatility:
         outputs = shape.outputs
         self._decay = 0.5 ** (1 / (HALF_LIVES * cycle))  # (3,) a row
         self._errors = np.zeros((0, outputs, 3, 2))  # (S, O, 3, 2) weighted sums of |error| and of the profile
-        self._newest = np.zeros((0, outputs, AT_ONCE))  # (S, O, AT_ONCE) of `KnownErrors`
+        newest = AT_ONCE if shape.horizon > 1 else AT_ONCE + 2
+        self._newest = np.zeros((0, outputs, newest))  # (S, O, J) of `KnownErrors`
         self._raw = np.zeros((0, outputs))  # (S, O) mean |error| that the first forecast of the series promised
         self._latest = np.zeros((0, outputs))  # (S, O) median |error| of the rows that came last
         self._steps = np.zeros((1 - apart, 2, outputs, shape.horizon))  # weights, weighted |error| over the volatility
@@ -107,14 +110,16 @@ class Volatility:
         limit = SPIKE * np.maximum(np.maximum(present, self._latest[held]), self._raw[held])
         # a question must not see the rows after its own
         self._latest[held] = self._median(size, promised, place, local, self._latest[held])
-        whole, size = size, np.minimum(size, limit[local[row], output] * promised)
-        parts = [np.bincount(place, part, rows * outputs) for part in (size, promised, whole)]
-        new: Floats = np.stack(parts, -1).reshape(rows, outputs, 3) / horizon
-        found = KnownErrors(np.empty((rows, outputs, 3, 2)), np.empty((rows, outputs, AT_ONCE)))
+        of_row = np.full((rows * outputs, horizon), np.nan)
+        of_row[place, column % horizon] = size / promised
+        size = np.minimum(size, limit[local[row], output] * promised)
+        parts = [*(np.bincount(place, part, rows * outputs) / horizon for part in (size, promised)), _middle(of_row)]
+        new: Floats = np.stack(parts, -1).reshape(rows, outputs, 3)
+        found = KnownErrors(np.empty((rows, outputs, 3, 2)), np.empty((rows, *self._newest.shape[1:])))
         for block in blocks(local, len(held)):
             own, laid = held[block.own], block.laid(new, 0.0)
             sums = self._decayed(laid[..., :2], self._errors[own])
-            newest = _newest(laid[..., 2], laid[..., 1], self._newest[own])
+            newest = _newest(laid[..., 2], laid[..., 1] > 0, self._newest[own])
             block.put(found.sums, sums)
             block.put(found.newest, newest)
             self._errors[own], self._newest[own] = sums[:, -1], newest[:, -1]
@@ -153,9 +158,8 @@ class Volatility:
         mean = np.divide(total, weight, out=np.full(len(total), np.nan), where=weight > 0).reshape(-1, outputs)
         found = before.copy()
         for block in blocks(series, len(before)):
-            ordered = np.sort(block.laid(mean, np.nan), 1)  # NaN last
-            known = (~np.isnan(ordered)).sum(1)  # (B, O)
-            middle = np.take_along_axis(ordered, (np.maximum(known, 1)[:, None] - 1) // 2, 1)[:, 0]
+            laid = block.laid(mean, np.nan)
+            known, middle = (~np.isnan(laid)).sum(1), _middle(laid)  # (B, O) each
             found[block.own] = np.where(known >= LASTING, middle, found[block.own])
         return found
 
@@ -170,7 +174,7 @@ class Volatility:
 
     def _logs(self, seen: KnownErrors, raw: Floats) -> Floats:
         """(N, O, 4) log volatility: at once, fast, daily, slow; raw: (N, O) promised."""
-        at_once = np.log(SHARE * np.sort(seen.newest, -1)[..., AT_ONCE // 2] + TINY)
+        at_once = np.log(SHARE * np.sort(seen.newest, -1)[..., seen.newest.shape[-1] // 2] + TINY)
         return np.concatenate([at_once[..., None], self._volatility(seen.sums, raw)], -1)
 
     def _meet(self, series: Ints, deviation: Floats, profile: Floats) -> None:
@@ -228,7 +232,7 @@ class Volatility:
         if grown > 0:
             outputs = self.shape.outputs
             self._errors = np.concatenate([self._errors, np.zeros((grown, outputs, 3, 2))])
-            self._newest = np.concatenate([self._newest, np.zeros((grown, outputs, AT_ONCE))])
+            self._newest = np.concatenate([self._newest, np.zeros((grown, *self._newest.shape[1:]))])
             self._raw, self._latest = (
                 np.concatenate([part, np.zeros((grown, outputs))]) for part in (self._raw, self._latest)
             )
@@ -236,17 +240,23 @@ class Volatility:
                 self._steps = np.concatenate([self._steps, np.zeros((grown, *self._steps.shape[1:]))])
 
 
-def _newest(total: Floats, weight: Floats, before: Floats) -> Floats:
-    """(B, N, O, AT_ONCE) the mean |errors| of the last rows that had one, at each of N rows, oldest first.
+def _middle(values: Floats) -> Floats:
+    """(R, H, ...) -> (R, ...) the median of what is not NaN, the lower one of two; NaN where nothing is."""
+    known = (~np.isnan(values)).sum(1, keepdims=True)
+    middle = (np.maximum(known, 1) - 1) // 2
+    return np.asarray(np.take_along_axis(np.sort(values, 1), middle, 1)[:, 0])  # NaN last
+
+
+def _newest(error: Floats, known: Bools, before: Floats) -> Floats:
+    """(B, N, O, J) the errors of the last rows that had one, at each of N rows, oldest first.
 
     Args:
-        total, weight: (B, N, O) sums of |errors| and of what the profile promises of them; 0 where none is known.
-        before: (B, O, AT_ONCE) those before the first row.
+        error: (B, N, O) of rows.
+        known: (B, N, O) whether there is one.
+        before: (B, O, J) those before the first row.
     """
-    known = weight > 0
-    count = known.cumsum(1)  # (B, N, O)
-    mean = np.divide(total, weight, out=np.zeros_like(total), where=known)
-    room = np.zeros((before.shape[0], AT_ONCE + total.shape[1] + 1, before.shape[1]))
-    room[:, :AT_ONCE] = before.swapaxes(1, 2)
-    np.put_along_axis(room, np.where(known, AT_ONCE - 1 + count, room.shape[1] - 1), mean, 1)
-    return np.stack([np.take_along_axis(room, count + back, 1) for back in range(AT_ONCE)], -1)
+    count, kept = known.cumsum(1), before.shape[2]  # (B, N, O)
+    room = np.zeros((before.shape[0], kept + error.shape[1] + 1, before.shape[1]))
+    room[:, :kept] = before.swapaxes(1, 2)
+    np.put_along_axis(room, np.where(known, kept - 1 + count, room.shape[1] - 1), error, 1)
+    return np.stack([np.take_along_axis(room, count + back, 1) for back in range(kept)], -1)

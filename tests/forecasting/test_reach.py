@@ -38,6 +38,19 @@ def test_what_stays_within_a_range_is_held_to_it() -> None:
     assert ends(made(day[:FEWEST], horizon=80)) == (-np.inf, np.inf)  # three horizons are 240 rows
 
 
+def test_rows_without_a_value_do_not_count() -> None:
+    y = np.full((FEWEST + 900, 2), np.nan)
+    y[:, 0] = np.random.default_rng(5).normal(size=len(y))
+    y[-FEWEST:, 1] = y[:FEWEST, 0]
+    reach = Reach(2, HORIZON)
+    reach.reserve(1)
+    reach.follow(np.zeros(len(y) - 1, np.int64), y[:-1])
+    limits = reach.limits(np.zeros(1, np.int64), None)[0]
+    assert np.isfinite(limits[0]).all() and np.isinf(limits[1]).all()
+    reach.follow(np.zeros(1, np.int64), y[-1:])
+    assert tuple(reach.limits(np.zeros(1, np.int64), None)[0, 1]) == ends(made(y[:FEWEST, 0]))
+
+
 def test_what_wanders_or_rises_is_not() -> None:
     for step in (np.random.default_rng(1).normal(size=(40, 800)), np.full((1, 800), 0.1)):
         y = step.cumsum(1)
@@ -51,6 +64,15 @@ def test_a_jump_is_within_reach_at_once() -> None:
     flat = np.random.default_rng(2).normal(size=600)
     assert ends(made(flat), np.full(3, 50.0))[1] > 90
     assert ends(made(flat), np.full(3, np.nan)) == ends(made(flat))
+
+
+def test_a_longer_series_beside_it_changes_nothing() -> None:
+    y = np.random.default_rng(4).normal(size=560)
+    y[259] = 20.0
+    both = Reach(1, HORIZON)
+    both.reserve(2)
+    both.follow(np.repeat([0, 1], [260, 300]), y[:, None])
+    assert tuple(both.limits(np.zeros(1, np.int64), None)[0, 0]) == ends(made(y[:260]))
 
 
 def test_rows_in_other_pieces_and_series_apart_give_the_same() -> None:

@@ -13,8 +13,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from streamgp.base import Shape
 from streamgp.forecasting import volatility
+from streamgp.forecasting.bands import Bands, Questions
+from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.lanes import Lanes, blocks, firsts
 from streamgp.forecasting.volatility import AT_ONCE, SPIKE, Errors, KnownErrors, Volatility
+from streamgp.predictives.gaussian import Gaussian
 from tests.properties import examples
 
 OUTPUTS, HORIZON = 2, 3
@@ -47,7 +50,8 @@ def test_sums_are_those_of_a_loop_over_rows(series: list[int], halvings: int) ->
                 new = np.array([size.sum(), promised.sum()]) / HORIZON
                 rate = found._decay[:, None]
                 sums[code[at], output] = rate * sums[code[at], output] + (1 - rate) * new
-                last = np.abs(error[own]).sum() / promised.sum()
+                ratio = np.sort(np.abs(error[own]) / promised)
+                last = ratio[(len(ratio) - 1) // 2]
                 newest[code[at], output] = [*newest[code[at], output, 1:], last]
         expected.sums[at], expected.newest[at] = sums[code[at]], newest[code[at]]
     errors = Errors(*map(torch.from_numpy, (code, row, column, error)))
@@ -56,6 +60,25 @@ def test_sums_are_those_of_a_loop_over_rows(series: list[int], halvings: int) ->
     assert got is not None
     for part, of in zip((*got, found._errors, found._newest), (*expected, sums, newest), strict=True):
         assert_allclose(part, of, rtol=1e-13)
+
+
+@pytest.mark.parametrize(("horizon", "most"), [(1, 2.6), (2, 2.5), (4, 2.3)])
+def test_a_lone_spike_does_not_widen_bands_at_once(horizon: int, most: float) -> None:
+    """Forecasts that repeat the last value are wrong at the spike, and once more at each step after it."""
+    shape = Shape(targets=("y",), horizon=horizon, lags=1, past=("y",), future=())
+    bands, y = Bands(shape, Calibration((95.0,))), np.random.default_rng(0).normal(size=180)
+    y[140] = 30.0
+    nobody, width = torch.zeros(1, dtype=torch.int64), list[float]()
+    for t in range(horizon, len(y)):
+        error = torch.from_numpy(y[t] - y[t - np.arange(1, horizon + 1)])
+        mean = torch.full((1, horizon), y[t], dtype=torch.float64)
+        phase = torch.zeros(1, horizon, dtype=torch.int64)
+        asked = Questions(nobody, nobody, phase, Gaussian(mean, 0 * mean, 0 * mean + 2.0), mean)
+        errors = Errors(nobody, 0 * phase[0], torch.arange(horizon), error)
+        ends = bands.issue(asked, errors).quantiles[:, 0, 0]
+        width.append(float(ends[-1] - ends[0]))
+    usual, after = np.mean(width[60:135]), max(width[135:])
+    assert after < most * usual
 
 
 @given(st.lists(st.integers(0, 6), max_size=60), st.booleans())

@@ -13,6 +13,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Due, Inputs
 from streamgp.forecasting.calibration import Calibration
 from streamgp.windows.windows import WindowSpec
+from streamgp_pipelines.learning.heldout import HeldOut
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.making import learner_of
 from streamgp_pipelines.learning.pairs import joined
@@ -56,6 +57,18 @@ def test_a_fleet_of_one_series_is_a_panel_of_it(model: str, options: dict[str, A
     last = [one.predict(one.windows.ask_last()) for one in (panel, fleet)]
     torch.testing.assert_close(*last, rtol=1e-9, atol=1e-9)
     assert (panel.warmed, fleet.warmed) == (24, 24) and fleet.counts.state() == panel.counts.state()
+
+
+def test_values_before_the_held_out_rows_are_within_reach() -> None:
+    """Rows of training are not scored; how far values reach is learned from them too."""
+    one, n = learner("linear", {}, False), 131
+    held = torch.arange(n) >= 100
+    one.only = HeldOut(held, held)
+    for start in range(0, n, 12):
+        one.advance(rows(start, min(start + 12, n)))
+    tensors, _ = one.bands.state()
+    assert tensors["reach.rows"].tolist() == [[n]]
+    assert tensors["reach.highest"][0, 0].tolist() == [Y.max(), -Y.min()]
 
 
 def test_windows_in_a_warm_up_whose_models_are_not_there_are_refused() -> None:

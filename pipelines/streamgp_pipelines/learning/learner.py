@@ -354,6 +354,7 @@ class Learner:
 
     def _pair(self, asks: Asks, answers: Answers) -> Due:
         """Steps 1 to 3: issue, match with the truths that arrived, score, calibrate."""
+        came = self.windows.spec.learned(answers.y)
         if self.only is not None:
             held = self.only.rows[answers.position]
             self.scores.scale(answers.y[~held], answers.seasonal[~held], answers.series[~held])
@@ -367,6 +368,7 @@ class Learner:
         self._calibrate(asks, issued, answers)
         due = self.ledger.pop(answers)
         due = due._replace(target=self.windows.spec.learned(due.target))
+        self.bands.see(answers.series, came)
         self._note(answers)
         fitted = self.fitted(answers.series)
         if self.scoring and not bool(fitted.all()):
@@ -406,8 +408,7 @@ class Learner:
             self.models.assess(issued.to(self.device), y.to(self.device), self._owner(series))
 
     def _note(self, answers: Answers) -> None:
-        """Learn how far targets reach and a lower bound of them, which is said once."""
-        self.bands.see(answers.series, self.windows.spec.learned(answers.y))
+        """Learn a lower bound of targets, which is said once."""
         change, names = self.bands.note(answers.series, answers.y), self.windows.spec.targets
         for output in change.found.tolist():
             self.counts.say(
