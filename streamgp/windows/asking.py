@@ -474,5 +474,5 @@ def _beside(parts: list[Floats]) -> Floats:
 
 
 def long(array: Ints) -> Tensor:
-    """As a tensor."""
-    return torch.from_numpy(np.ascontiguousarray(array, np.int64))
+    """As a tensor; an array that may not be written, such as a column of a frame, is copied."""
+    return torch.from_numpy(np.require(array, np.int64, ["C", "W"]))

@@ -265,6 +265,15 @@ def test_the_posterior_is_the_models_own_distribution() -> None:
     assert found.equals(fitted.posterior(rows, samples=600, seed=3))
 
 
+def test_a_posterior_at_times_leaves_the_frame_as_it_is() -> None:
+    """Columns of a frame may not be written: that PyTorch would warn of is an error here."""
+    ds = [datetime(2024, 1, 1) + timedelta(hours=hour) for hour in range(64)]
+    rows = pl.DataFrame({"ds": ds, "x": np.sin(np.arange(64.0))}).with_columns(y=pl.col("x") * 2)
+    fitted = streamgp.Forecaster("y", known="x", time="ds", every="1h", lags=0, model="exact").fit(rows.head(60))
+    found = fitted.posterior(rows.tail(4).drop("y"))
+    np.testing.assert_allclose(found["mean"], rows.tail(4)["y"], atol=0.05)
+
+
 def test_the_posterior_of_a_stream_is_that_of_its_next_steps() -> None:
     data = frame_of(303)
     fitted = forecaster().learn(data.head(300).to_pandas())
