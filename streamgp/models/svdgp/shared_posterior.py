@@ -165,9 +165,9 @@ class SharedPosterior(Posterior):
         """Never asked for: a fleet fits series by what `StreamModel.begin` and `learn` do.
 
         Raises:
-            NotImplementedError: always.
+            AssertionError: always.
         """
-        raise NotImplementedError("a fleet has no epochs of its own")
+        raise AssertionError("a fleet has no epochs of its own")
 
     def snapshot(self) -> Callable[[], None]:
         """Nothing: the states of all series have what was."""
