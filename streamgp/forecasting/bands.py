@@ -30,8 +30,8 @@ A forecast from targets that were last known some rows ago is wider (`outages`),
 known inputs are not known, the variance of what stands in for them is added to that of the errors, (π/2) s².
 
 A cycle is the period of the phases (`Bands`, argument `period`) up to LONGEST rows, and at least the longest of 24 rows
-and the horizon. v follows the truths row by row: a question sees every truth that is known at its row. θ, a, q and the
-trackers move once a micro-batch.
+and the horizon. v follows the truths row by row: a question sees every truth that is known at its row. θ, a, q, the
+trackers and how far values reach move once a micro-batch; the values of a question's window are within reach at once.
 """
 
 from __future__ import annotations
@@ -386,6 +386,7 @@ class Bands(Declared, Volatility):
         views = [shape.view(units[unit], phi, base, mean, last, slope, at_mass) for shape in self._shapes]
         block = state if self.period == 1 else self._block(found[-1])
         moved, median = self._trackers.moved(wanted, units), 0.5 + self._trackers.moves(np.array([0.5]), units)[..., 0]
+        low, high = self._ends(asked, mean, lower)
         quantiles = self._shapes[0].quantiles(
             units, views[0], mean, (unit[..., None], block, self._group), moved, median
         )
@@ -398,11 +399,11 @@ class Bands(Declared, Volatility):
             plain, view = quantiles[n, o], views[1].rows(n, o)
             mixed = self._mixed(units[v], slots[v], now, view, block[n, o], moved[v], median[v])
             both = np.concatenate([plain[..., judged], mixed[..., judged]], -1)
-            beside[0][:, n, o] = np.moveaxis(both, -1, 0).clip(lower[n, o], self.upper)
+            beside[0][:, n, o] = np.moveaxis(both, -1, 0).clip(low[n, o], high[n, o])
             quantiles[n, o] = np.where(self._earned(units[v])[self._group, state[n, o], None], mixed, plain)
         ends, quantiles = self._capped(quantiles, mean, deviation, units, unit, block, wanted)
         quantiles = self._widened(quantiles, mean, views[0].log_scale, asked, lanes)
-        quantiles = self._within(quantiles, mean, asked).clip(lower[..., None], self.upper)
+        quantiles, ends = quantiles.clip(low[..., None], high[..., None]), [end.clip(low, high) for end in ends]
         if self._finds:  # a point below a bound that was found is at it, and the lowest quantile says so
             quantiles[..., 0] = np.where(mean < lower, lower, quantiles[..., 0])
         features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, found[-1], *ends]
@@ -499,12 +500,15 @@ class Bands(Declared, Volatility):
             quantiles = mean[..., None] + (quantiles - mean[..., None]) * more[..., None]
         return quantiles
 
-    def _within(self, quantiles: Floats, mean: Floats, asked: Questions) -> Floats:
-        """Quantiles (N, O, H, Q), no farther beyond the values of the series than `reach` allows; mean: (N, O, H)."""
+    def _ends(self, asked: Questions, mean: Floats, lower: Floats) -> Floats:
+        """(2, N, O, H) what no quantile is below, and none above: bounds, and how far values `reach`.
+
+        mean: (N, O, H) the points; lower: (N, O, 1) lower bounds.
+        """
         past = None if asked.past is None else asked.past.numpy()
         low, high = np.moveaxis(self._reach.limits(asked.series.numpy(), past), 2, 0)[..., None]  # (N, O, 1) each
-        low, high = np.where(mean < low, -np.inf, low), np.where(mean > high, np.inf, high)
-        return quantiles.clip(low[..., None], high[..., None])
+        found = np.stack([np.where(mean < low, -np.inf, low), np.where(mean > high, np.inf, high)])
+        return found.clip(lower, self.upper)
 
     def _capped(
         self, quantiles: Floats, mean: Floats, deviation: Floats, units: Ints, unit: Ints, block: Ints, wanted: Floats
@@ -528,7 +532,11 @@ class Bands(Declared, Volatility):
         return ends, found
 
     def _learn_caps(self, due: Due, features: Floats, truths: Truths) -> None:
-        """Count errors over raw standard deviations, and what caps would have saved."""
+        """Count errors over raw standard deviations, and what caps would have saved.
+
+        Those are exp(b) times a feature, but where the volatility at once added more than MOST to b: it adds nothing
+        to bounded outputs, and so only in forecasts that waited while a bound was found.
+        """
         ends, p = features[FEATURES - 2 : FEATURES], self.probabilities[-1]
         some, rows = truths.of(self._bounds.bounded(truths.units))
         if not len(some.units):

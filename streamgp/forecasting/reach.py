@@ -10,7 +10,8 @@ being H of its values, as rows without one do not count:
 with `rise` the largest of these, each counting less as the series has more values: r · k₀/k, k₀ horizons after the
 first it was seen, k there are now. A random walk sets new records all the time and is not held; what stays within a
 range is. There is no limit before `FEWEST` values and three horizons, nor on a side where the point itself is beyond
-it.
+it. What a micro-batch adds counts once it is over, but that the values of a question's window, the L newest, are within
+reach at once.
 """
 
 from __future__ import annotations

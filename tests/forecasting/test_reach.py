@@ -9,6 +9,7 @@ import torch
 from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.reach import FEWEST, Reach
+from streamgp.forecasting.volatility import Errors
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.testing import check_stateful
 
@@ -60,7 +61,7 @@ def test_what_wanders_or_rises_is_not() -> None:
 
 
 def test_a_jump_is_within_reach_at_once() -> None:
-    """The rows of a batch are not followed before its questions are asked: they stand in its windows."""
+    """The rows of a batch are not followed before its questions are asked: the newest L stand in their windows."""
     flat = np.random.default_rng(2).normal(size=600)
     assert ends(made(flat), np.full(3, 50.0))[1] > 90
     assert ends(made(flat), np.full(3, np.nan)) == ends(made(flat))
@@ -110,6 +111,18 @@ def test_bands_keep_to_it_and_a_point_beyond_it_has_both_sides() -> None:
     tensors, rest = bands.state()
     with pytest.raises(ValueError, match=r"reach\.rows"):
         bands.restore(tensors | {name: tensors[name][:0] for name in tensors if name.startswith("reach.")}, rest)
+
+
+def test_caps_are_judged_by_quantiles_within_reach() -> None:
+    bands, nobody = Bands(SHAPE, Calibration((95.0,))), torch.zeros(400, dtype=torch.int64)
+    values = torch.rand(400, 2, dtype=torch.float64) * (torch.arange(400) % 2)[:, None]
+    bands.see(nobody, values)
+    bands.note(nobody, values)
+    mean, one = torch.full((1, 6), 0.5, dtype=torch.float64), nobody[:1]
+    raw = Gaussian(mean, 0 * mean, 0 * mean + 81.0)
+    asked = Questions(one, one, torch.zeros(1, 3, dtype=torch.int64), raw, torch.full_like(mean, torch.nan))
+    issued = bands.issue(asked, Errors(one[:0], one[:0], one[:0], mean[0, :0]))
+    assert issued.features[-2:].max() <= issued.quantiles.max() < 1.3
 
 
 def test_state() -> None:
