@@ -18,9 +18,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from streamgp.errors import StateError, UsageError
+from streamgp_data.table import Table
 from streamgp_pipelines.adapters.web.app import create_app
 from streamgp_pipelines.adapters.web.guard import token_of
 from streamgp_pipelines.config.serve import ServeConfig
+from streamgp_pipelines.live.bodies import JsonRows
+from streamgp_pipelines.serving.intake import Intake
 from streamgp_pipelines.serving.service import serving
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import frame_of, make_table, run
@@ -69,6 +72,17 @@ def test_rows_are_learned_and_forecast_from(home: Path) -> None:
         assert f'streamgp_learned_rows{{checkpoint="plain"}} {ROWS + 5}.0' in page
         assert 'outcome="duplicate"' in page and 'streamgp_score{checkpoint="plain",score="crps"}' in page
         assert client.post("/rows", json=[]).json()["accepted"] == 0
+
+
+def test_rows_that_another_process_writes_are_rows_of_the_table(home: Path) -> None:
+    with client_of(home) as client:
+        (intake,) = client.service.intakes.values()
+        other = Intake(Table.open(intake.table.path))
+        other.submit(JsonRows(as_objects(new_rows(5)), other.table)).result()
+        other.close()
+        client.service.hosts["plain"].wake()
+        wait_for(lambda: client.get("/models").json()[0]["learned_rows"] == ROWS + 5)
+        assert client.get("/models").json()[0]["table_rows"] == ROWS + 5
 
 
 def test_a_request_without_a_row_that_can_be_taken_is_refused(home: Path) -> None:
