@@ -106,13 +106,15 @@ def test_a_leap_of_the_clock_is_told(home: Path) -> None:
     with client_of(home) as client:
         first, second = as_objects(new_rows(2))
         far = as_objects(new_rows(1, ROWS + 1000))[0]
-        assert client.post("/rows", json={"rows": [first]}).json()["notes"] == []
-        (note,) = client.post("/rows", json={"rows": [far]}).json()["notes"]
+        assert client.post("/rows", json={"rows": []}).json()["notes"] == []
+        (note,) = client.post("/rows", json={"rows": [first, far]}).json()["notes"]  # beside a row that does not leap
         assert "late" in note
-        found = client.post("/rows", json={"rows": [second]}).json()
-        assert (found["late"], found["notes"]) == (1, [])
-        (said,) = client.get("/health").json()["notes"]
+        found = client.post("/rows", json={"rows": [second, far]}).json()
+        (older,) = found["notes"]
+        assert found["late"] == 1 and older.startswith(f"1 of 2 rows are older than the newest, {far['t'][:10]}")
+        said, late = client.get("/health").json()["notes"]
         assert said.startswith("1 rows of ") and note in said
+        assert late.startswith("1 rows of ") and "older than the newest" in late
 
 
 def test_one_forecast_in_three_formats(client: Any) -> None:

@@ -93,7 +93,7 @@ class Taken(BaseModel):
     duplicates: int = Field(description="Rows that the table had, with these values: left out", examples=[0])
     quarantined: list[Quarantined]
     rows: int = Field(description="Rows of the table now", examples=[17473])
-    notes: list[str] = Field(description="What to know of them, such as that their times leap ahead")
+    notes: list[str] = Field(description="What to know of them, such as that their times leap ahead or are late")
 
 
 class Untaken(Problem):
