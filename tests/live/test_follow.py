@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,33 @@ def test_what_comes_before_there_is_a_table_may_be_anybodys(tmp_path: Path, pois
     assert len(quarantine(tmp_path / "t")) == 1 and feed.acknowledged == [0, 1, 2]
     with pytest.raises(DataError, match=r"no message has a row|ds"):
         take(tmp_path / "u", Memory([poison]), time="ds")
+
+
+@pytest.mark.parametrize("form", ["json", "arrow"])
+def test_a_key_that_the_table_has_not_is_left_out_with_one_note(
+    tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def sent(at: int, **more: Any) -> bytes:
+        if form == "json":
+            return row(at, **more)
+        one = pa.table(
+            {name: [value] for name, value in {"ds": START + timedelta(minutes=at), "y": at, **more}.items()}
+        )
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, one.schema) as writer:
+            writer.write_table(one)
+        return sink.getvalue().to_pybytes()
+
+    take(tmp_path / "t", Memory([sent(i, load=1.0) for i in range(20)]), format=form)
+    later = [sent(i, load=2.0, fw=7) for i in range(20, 40)] + [sent(i, load=2.0, site="b") for i in range(40, 42)]
+    found = take(tmp_path / "t", Memory(later), format=form, as_name="later")
+    assert (found["added"], found["quarantined"]) == (22, {})
+    assert not {"fw", "site"} & set(rows(tmp_path / "t").columns)
+    (note,) = [record.getMessage() for record in caplog.records]
+    assert "left out 'fw', which the table has not" in note
+    renamed = [sent(42, Load=2.0), sent(43, fw=7, load=3.0)]  # the one may be a column that the row lacks
+    found = take(tmp_path / "t", Memory(renamed), format=form, as_name="renamed")
+    assert found["added"] == 1 and "renamed" in quarantine(tmp_path / "t")["detail"][0]
 
 
 class Killed(BaseException):
@@ -148,7 +176,7 @@ def test_messages_that_cannot_be_read_are_quarantined_whole_with_their_position(
         b"\xff\xfe",
         b'{"ds": 1}]',
         b"[1, 2]",
-        row(1, z=3),
+        b'{"ds": "2026-01-01T00:01:00", "z": 3}',
         row(2) + b" " * 5000,
         row(3, y="many"),
         b'{"y": 5}',

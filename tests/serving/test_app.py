@@ -18,9 +18,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from streamgp.errors import StateError, UsageError
+from streamgp_data.table import Table
 from streamgp_pipelines.adapters.web.app import create_app
 from streamgp_pipelines.adapters.web.guard import token_of
 from streamgp_pipelines.config.serve import ServeConfig
+from streamgp_pipelines.live.bodies import JsonRows
+from streamgp_pipelines.serving.intake import Intake
 from streamgp_pipelines.serving.service import serving
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import frame_of, make_table, run
@@ -71,6 +74,17 @@ def test_rows_are_learned_and_forecast_from(home: Path) -> None:
         assert client.post("/rows", json=[]).json()["accepted"] == 0
 
 
+def test_rows_that_another_process_writes_are_rows_of_the_table(home: Path) -> None:
+    with client_of(home) as client:
+        (intake,) = client.service.intakes.values()
+        other = Intake(Table.open(intake.table.path))
+        other.submit(JsonRows(as_objects(new_rows(5)), other.table)).result()
+        other.close()
+        client.service.hosts["plain"].wake()
+        wait_for(lambda: client.get("/models").json()[0]["learned_rows"] == ROWS + 5)
+        assert client.get("/models").json()[0]["table_rows"] == ROWS + 5
+
+
 def test_a_request_without_a_row_that_can_be_taken_is_refused(home: Path) -> None:
     with client_of(home) as client:
         good, bad, worse = as_objects(new_rows(3))
@@ -92,13 +106,15 @@ def test_a_leap_of_the_clock_is_told(home: Path) -> None:
     with client_of(home) as client:
         first, second = as_objects(new_rows(2))
         far = as_objects(new_rows(1, ROWS + 1000))[0]
-        assert client.post("/rows", json={"rows": [first]}).json()["notes"] == []
-        (note,) = client.post("/rows", json={"rows": [far]}).json()["notes"]
+        assert client.post("/rows", json={"rows": []}).json()["notes"] == []
+        (note,) = client.post("/rows", json={"rows": [first, far]}).json()["notes"]  # beside a row that does not leap
         assert "late" in note
-        found = client.post("/rows", json={"rows": [second]}).json()
-        assert (found["late"], found["notes"]) == (1, [])
-        (said,) = client.get("/health").json()["notes"]
+        found = client.post("/rows", json={"rows": [second, far]}).json()
+        (older,) = found["notes"]
+        assert found["late"] == 1 and older.startswith(f"1 of 2 rows are older than the newest, {far['t'][:10]}")
+        said, late = client.get("/health").json()["notes"]
         assert said.startswith("1 rows of ") and note in said
+        assert late.startswith("1 rows of ") and "older than the newest" in late
 
 
 def test_one_forecast_in_three_formats(client: Any) -> None:

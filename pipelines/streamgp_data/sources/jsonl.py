@@ -194,10 +194,14 @@ class Jsonl(TextLines):
         except _Wrong as error:
             return {}, fault("ragged", "", str(error))
         alien = [key for key in one if key not in self._kinds]
-        if alien:
-            return {}, fault("ragged", alien[0], "the first lines have no such key")
-        deep = [key for key, value in one.items() if isinstance(value, dict | list)]
+        if alien and (wrong := self._strange(one, alien)) is not None:
+            return {}, fault("ragged", alien[0], wrong)
+        deep = [key for key in self._kinds if isinstance(one.get(key), dict | list)]
         return ({}, fault("unparsable", deep[0], "an object or a list")) if deep else (one, None)
+
+    def _strange(self, one: Mapping[str, Any], alien: Sequence[str]) -> str | None:
+        """What is wrong with a line with these unknown keys; None where they are left out."""
+        return "the first lines have no such key"
 
     def _kind(self, values: Sequence[Any], name: str) -> pa.DataType:
         """Numbers if at least half of the values are, as they are or followed by a unit; true/false; else text. No

@@ -6,9 +6,11 @@ import csv
 import io
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +23,17 @@ from streamgp_data.avro import AvroSchema as AvroSchema
 from streamgp_data.messages import Message, client
 from streamgp_data.protobuf import ProtobufSchema, row
 from streamgp_data.reading.bytes import Position
-from streamgp_data.reading.cells import FAULT, LINE, NULLS, TEXT, fault, storable_text, unit_in, with_bookkeeping
+from streamgp_data.reading.cells import (
+    FAULT,
+    LINE,
+    NULLS,
+    TEXT,
+    bare_name,
+    fault,
+    storable_text,
+    unit_in,
+    with_bookkeeping,
+)
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.records import KEPT, RecordBlock
 from streamgp_data.sources.jsonl import Config, Jsonl, natural, unique_keys
@@ -36,6 +48,10 @@ SAMPLED = 1000
 
 EXPANDED = 1 << 28
 """Bytes that a message of Arrow may have when it is unpacked."""
+
+
+Leave = Callable[[Collection[str], Sequence[str]], str | None]
+"""Leaves out keys of a row that the table does not have, or says why the row is not taken."""
 
 
 class Content(NamedTuple):
@@ -86,6 +102,7 @@ class Decoder:
         if form not in makers:
             raise UsageError(f"--format {form}: messages are {', '.join(makers)}", hint="choose one of these")
         self._form, self._read = form, makers[form]()
+        self._told = False  # of keys that are left out
 
     def split(self, messages: Sequence[Message]) -> tuple[list[Content], dict[int, str]]:
         """The rows of messages, and place -> why a message has none, as `cells.fault`."""
@@ -123,12 +140,32 @@ class Decoder:
 
         Raises:
             DataError: there is no row that could say which columns a table has.
-            SchemaError: a column is none of the table, or cannot be one.
+            SchemaError: a column may be one of the table renamed, or cannot be one.
         """
         options, config = (self._name, content, table, self._config.topic), self._config
+        leave = partial(self._leave_out, table)
         if isinstance(content.rows, list):
-            return JsonMessages(*options, config.null, config.unit)
-        return ArrowMessages(*options)
+            return JsonMessages(*options, leave, config.null, config.unit)
+        return ArrowMessages(*options, leave)
+
+    def _leave_out(self, table: Table | None, given: Collection[str], alien: Sequence[str]) -> str | None:
+        """Leave out keys that the table does not have, told once; or why a row with them is not taken."""
+        columns = [] if table is None else [name for name in table.schema.names if name not in (SEQ, *table.meta.keys)]
+        lacking = [name for name in columns if name not in given]
+        if len(lacking) == len(columns):
+            return "the table has no such key, and the row has none of the table's values"
+        for key in alien:
+            near = get_close_matches(bare_name(key).lower(), [bare_name(name).lower() for name in lacking], n=1)
+            found = next((name for name in lacking if [bare_name(name).lower()] == near), None)
+            if found is not None:
+                return f"the table has no key {key!r}, and the row lacks {found!r}: is it renamed?"
+        if not self._told:
+            self._told = True
+            logging.getLogger("streamgp").warning(
+                f"{self._name}: left out {', '.join(map(repr, alien[:10]))}, which the table has not; for these too, "
+                "ingest into a new table"
+            )
+        return None
 
     def check_series(self, contents: Sequence[Content], series: str | None) -> None:
         """See that some row has the column of series.
@@ -181,10 +218,12 @@ class JsonMessages(Jsonl):
         content: Content,
         table: Table | None,
         topic: str | None,
+        leave: Leave,
         null: Sequence[str],
         unit: Sequence[str] = (),
     ) -> None:
         self.uri, self._config, self._nulls, self._topic = name, Config(), (*NULLS, *null), topic
+        self._leave = leave
         self.waiting, self.stopped, self.units, self.doubts = False, None, {}, {}
         self._unit_behind = {}
         named = {} if topic is None else {topic: ""}
@@ -213,14 +252,17 @@ class JsonMessages(Jsonl):
         assert isinstance(content.rows, list)
         return _named(self._parse(RecordBlock(b"\n".join(content.rows), 1, Position())), content, self._topic)
 
+    def _strange(self, one: Mapping[str, Any], alien: Sequence[str]) -> str | None:
+        return self._leave(one, alien)
+
 
 class ArrowMessages(FrameSource):
     """Tables of one schema; see `Decoder.source`."""
 
     for_table = False
 
-    def __init__(self, name: str, content: Content, table: Table | None, topic: str | None) -> None:
-        self._topic, self._table = topic, table
+    def __init__(self, name: str, content: Content, table: Table | None, topic: str | None, leave: Leave) -> None:
+        self._topic, self._table, self._leave = topic, table, leave
         super().__init__(self._whole(content))
         self.uri = name
 
@@ -240,7 +282,9 @@ class ArrowMessages(FrameSource):
         if self._table is not None:
             kinds = {field.name: field.type for field in self._table.schema if field.name != SEQ}
             if alien := [name for name in rows.column_names if name not in kinds]:
-                raise SchemaError(f"the table has no column {alien[0]!r}", hint=f"it has: {', '.join(kinds)}")
+                if (wrong := self._leave(rows.column_names, alien)) is not None:
+                    raise SchemaError(wrong, hint=f"it has: {', '.join(kinds)}")
+                rows = rows.drop_columns(alien)
             for name, kind in kinds.items():
                 if name not in rows.column_names:
                     rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))

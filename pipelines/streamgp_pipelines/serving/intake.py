@@ -103,6 +103,8 @@ class Intake:
         self.leaps, self.last_leap = Quarantine(table).leaps()
         """Rows whose time was far from all others, those in the quarantine from before too, and what is said of the
         last."""
+        self.late = 0
+        """Rows that came after a later row of their series."""
         self.committed: list[Callable[[], None]] = []
         """Called after every commit, in the thread of the intake."""
         self._schema = pa.schema([field for field in table.schema if field.name != SEQ])
@@ -161,16 +163,27 @@ class Intake:
         if meta.time is None or not meta.clock or meta.every_ns is None or newest == NEVER:
             return ()
         times = part.table.column(meta.time).filter(pa.array(_good(part))).cast(pa.int64()).to_numpy()
-        later = times[times > newest]
-        interval = later.min() - newest if len(later) else 0
+        steps = np.unique([newest, *times[times > newest]])
+        at = int(np.diff(steps, append=steps[-1]).argmax())
+        interval = steps[min(at + 1, len(steps) - 1)] - steps[at]
         if interval <= max(LEAP * meta.every_ns // 1000, DAY):
             return ()
         moments = Moments.of(meta)
-        first, before = (moments.say(1000 * int(value)) for value in (later.min(), newest))
+        first, before = (moments.say(1000 * int(value)) for value in steps[[at + 1, at]])
         return (
             f"the row of {first} comes {interval / DAY:,.1f} days after that of {before}: rows that come later with a "
             "time between are late, and are not learned",
         )
+
+    def _late(self, receipt: Receipt, rows: int) -> tuple[str, ...]:
+        """A note where rows come after a later one, whose clock may be wrong."""
+        if not receipt.late:
+            return ()
+        meta = self.table.meta
+        moment = Moments.of(meta).say((1000 if meta.clock else 1) * self._writer.admission.newest)
+        newest = f"the newest, {moment}" if meta.series is None else "the newest of their series"
+        hint = "is the clock of the newest right? streamgp doctor"
+        return (f"{receipt.late:,} of {rows:,} rows are older than {newest}: {hint}",)
 
     def _work(self) -> None:
         ended = False
@@ -194,10 +207,11 @@ class Intake:
                 for _, _, future in waiting:
                     future.set_exception(error)
                 continue
-            for (_, notes, future), receipt in zip(waiting, receipts, strict=True):
+            for (part, notes, future), receipt in zip(waiting, receipts, strict=True):
                 leapt = [one.detail for one in receipt.quarantined if one.reason in CLOCK] + list(notes)
                 self.leaps, self.last_leap = self.leaps + len(leapt), leapt[-1] if leapt else self.last_leap
-                future.set_result(receipt._replace(notes=notes))
+                self.late += receipt.late
+                future.set_result(receipt._replace(notes=(*notes, *self._late(receipt, part.rows.num_rows))))
             for call in self.committed:
                 call()
             self._writer.tidy()

@@ -56,12 +56,19 @@ class Service:
     @property
     def leaps(self) -> list[str]:
         """What those who ask for its health should know of the clocks of rows."""
-        return [
+        found = [
             f"{intake.leaps:,} rows of {PurePath(intake.table.path).name} had a time far from all others; the last: "
             f"{intake.last_leap}"
             for intake in self.intakes.values()
             if intake.leaps
         ]
+        messages = 0 if self.health.taken is None else self.health.taken.late  # of --source, which fills one table
+        for intake in self.intakes.values():
+            if late := intake.late + messages:
+                name = PurePath(intake.table.path).name
+                hint = "is the clock of the newest right? streamgp doctor"
+                found.append(f"{late:,} rows of {name} were older than the newest: {hint}")
+        return found
 
     @property
     def warnings(self) -> list[str]:

@@ -93,7 +93,7 @@ class Taken(BaseModel):
     duplicates: int = Field(description="Rows that the table had, with these values: left out", examples=[0])
     quarantined: list[Quarantined]
     rows: int = Field(description="Rows of the table now", examples=[17473])
-    notes: list[str] = Field(description="What to know of them, such as that their times leap ahead")
+    notes: list[str] = Field(description="What to know of them, such as that their times leap ahead or are late")
 
 
 class Untaken(Problem):
@@ -525,7 +525,7 @@ def _response(body: bytes, form: Format, view: LearnerView) -> Response:
 
 
 def _about(host: Host, service: Service) -> ModelInfo:
-    spec, table = host.session.learner.windows.spec, service.intake(host).table
+    spec, table, learned = host.session.learner.windows.spec, service.intake(host).table, host.rows
     return ModelInfo(
         name=host.name,
         model=host.session.config.model,
@@ -535,8 +535,8 @@ def _about(host: Host, service: Service) -> ModelInfo:
         level=list(host.session.learner.calibration.levels),
         table=table.path,
         columns=[name for name in table.schema.names if name != SEQ],
-        table_rows=table.rows,
-        learned_rows=host.rows,
+        table_rows=host.received(),
+        learned_rows=learned,
         ready=host.view is not None,
         unit=unit_of(table, spec),
         alarms=host.session.learner.alarms is not None,
