@@ -73,18 +73,21 @@ def _print(found: dict[str, Any]) -> None:
     """Print the state of every source, and of the table."""
     from streamgp_cli._output import print_pairs, print_table
 
-    columns = ["source", "state", "added", "quarantined", "late", "waiting"]
-    print_table(columns, [[source[name] for name in columns] for source in found["sources"]])
+    dry = any(source["state"] == "dry run" for source in found["sources"])
+    added = "would_add" if dry else "added"
+    columns = ["source", "state", added, "quarantined", "late", "waiting"]
+    print_table(columns, [[source.get(name, 0) for name in columns] for source in found["sources"]])
     names = (
         "table",
         "rows",
         "table_version",
         "read",
-        "added",
+        added,
         "quarantined",
         "versions",
         "seconds",
         "rows_per_second",
         "peak_mb",
     )
-    print_pairs({name: found[name] for name in names})
+    pairs = found | {"would_add": sum(source.get("would_add", 0) for source in found["sources"])}
+    print_pairs({name: pairs[name] for name in names if not (dry and name == "rows_per_second")})

@@ -291,8 +291,8 @@ def _half_written(directory: Path, mend: bool) -> list[Finding]:
             parts = checkpoint.half_written(directory)
             for part in parts if mend else ():
                 shutil.rmtree(part)
-    except StateError:
-        return [Finding(of, "process", "ok", "another process trains here, or it may not be written")]
+    except StateError as error:  # another process learns there, or it may not be written
+        return [Finding(of, "process", "ok", error.message)]
     if not parts:
         return []
     what = f"{len(parts)} half-written checkpoints"

@@ -64,7 +64,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 def _post(url: str, body: bytes) -> str:
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
     opener = urllib.request.build_opener(_Stay)
-    said = ""
+    said, host = "", urlsplit(url).netloc.rpartition("@")[2]
     for attempt in range(TRIES):
         if attempt:
             time.sleep(PAUSE * 2 ** (attempt - 1))
@@ -72,10 +72,10 @@ def _post(url: str, body: bytes) -> str:
             with opener.open(request, timeout=URL_SECONDS):
                 return ""
         except urllib.error.HTTPError as error:
-            said = f"{urlsplit(url).hostname} answered {error.code}"
+            said = f"{host} answered {error.code}"
             error.close()
             if error.code < 500 and error.code not in (408, 429):
                 break
         except (OSError, HTTPException, ValueError):
-            said = f"{urlsplit(url).hostname} did not answer"
+            said = f"{host} did not answer"
     return said

@@ -121,6 +121,13 @@ def test_the_last_day_its_errors_and_its_alarms_are_those_of_the_api(page: Page,
     page.locator("#alarmed").wait_for(state="hidden")
 
 
+def test_rows_that_do_not_reach_back_a_day_are_not_called_one(page: Page) -> None:
+    rows = [{"ds": f"2026-01-0{1 + at // 24}T{at % 24:02d}:00:00", "y": at} for at in range(48)]
+    called = "rows => (([found, called]) => [found.length, called])(lastDay(rows))"
+    assert page.evaluate(called, rows) == [24, "last day"]
+    assert page.evaluate(called, rows[-20:]) == [20, "last 20 values"]
+
+
 def test_alarms_that_the_chart_reaches_are_marked(page: Page) -> None:
     rows = [{"unique_id": "a", "ds": f"2026-01-0{at}T00:00:00", "y": at} for at in (1, 2, 3)]
     alarm = {**rows[1], "alarm": "stuck"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,6 +54,8 @@ def test_ingest_takes_each_row_once(world: World, tmp_path: Path) -> None:
     again = document(run("ingest", source, "--table", table, "--json"))
     assert (again["rows"], again["added"]) == (50, 0)
     write_rows(source, 50, 10)
+    dry = run("ingest", source, "--table", table, "--dry-run").stdout
+    assert re.search(r"^  would_add +10$", dry, re.M) and " added" not in dry
     result = run("ingest", source, "--table", table)
     assert result.exit_code == 0 and "a.csv" in result.stdout and "10" in result.stdout
     assert document(run("describe", "--table", table, "--json"))["rows"] == 60

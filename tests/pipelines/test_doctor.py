@@ -15,6 +15,7 @@ from streamgp.errors import UsageError
 from streamgp_data.table import Table
 from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.doctor import Finding, doctor
+from streamgp_pipelines.learning.checkpointing import held
 from tests.pipelines.ingesting import take
 from tests.pipelines.worlds import append, frame_of, make_table, run
 from tests.words import names
@@ -130,6 +131,8 @@ def test_a_checkpoint_that_was_passed_over_or_whose_table_is_gone(table: Table, 
     assert found["state"].state == "note" and "learns the rest again" in found["state"].remedy
     assert found["left over"].state == "note" and half.exists()
     assert findings(checkpoint=tmp_path / "c", mend=True)["left over"].state == "mended" and not half.exists()
+    with held(tmp_path / "c"):
+        assert findings(checkpoint=tmp_path / "c")["process"].about.startswith("another process trains in")
     Path(table.path).rename(tmp_path / "elsewhere")
     assert faults(findings(checkpoint=tmp_path / "c")) == {"table"}
     assert faults(findings(checkpoint=tmp_path)) == {"state"}
