@@ -133,7 +133,7 @@ def test_a_mean_outside_of_a_band_is_explained(capsys: pytest.CaptureFixture[str
 
 def test_the_scale_of_mase_says_what_is_beside_it() -> None:
     scale = {"steps_back": 1, "rows": 700, "value": 0.3}
-    assert names(_scale(scale, online=True, beside=True), "naive forecast after")
+    assert names(_scale(scale, online=True, beside=True), "naive forecast scored")
     assert names(_scale(scale, online=True, beside=False), "streamgp compare persistence")
     assert "naive" not in _scale(scale, online=False, beside=False)
 
