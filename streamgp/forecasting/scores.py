@@ -123,6 +123,8 @@ class Scores(Declared):
         for name in ("naive", "blocks", "phases", "series", "past_own"):
             if bool(tensors[name].isnan().any()):
                 raise ValueError(f"{name} has counts that are no numbers")
+        if not bool(tensors["sums"][0].isfinite().all()):
+            raise ValueError("sums has counts that are no numbers")
 
     @property
     def scored(self) -> int:

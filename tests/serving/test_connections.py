@@ -20,7 +20,7 @@ import uvicorn
 
 from streamgp_pipelines.adapters.web.connections import OVER, Limits, protocol
 from tests.pipelines.killed import wait_for
-from tests.serving.test_process import ask, end, nothing_is_left, start
+from tests.serving.test_process import ask, begun, end, nothing_is_left
 
 pytestmark = pytest.mark.slow
 __all__ = ["nothing_is_left"]
@@ -53,7 +53,7 @@ def trickle(sockets: list[socket.socket], ended: threading.Event) -> None:
 def test_hundreds_that_wait_close_nobody_out(home: Path, first: bytes) -> None:
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, max(files, 2048)), most))
-    process, told = start(home, "--rate", "0")
+    process, told = begun(home, "--rate", "0")
     with opened(told["url"], MANY) as sockets:
         for one in sockets:
             one.send(first)
@@ -236,7 +236,7 @@ def test_the_one_too_many_is_told_so_unless_it_asks_for_the_health(home: Path) -
 
 
 def test_hundreds_of_garbage_leave_no_line_each(home: Path) -> None:
-    process, told = start(home)
+    process, told = begun(home)
     for _ in range(50):
         with opened(told["url"], 1) as (one,):
             one.send(b"\x16\x03\x01garbage\r\n\r\n")
