@@ -181,6 +181,7 @@ def _become(words: list[str], folder: str, environment: dict[str, str], handles:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    sys.path[:0] = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     _run(words)
 
 

@@ -59,8 +59,8 @@ def test_kills_and_a_restart_of_the_broker_lose_and_double_nothing(
     payloads = [b"broken" if i % 300 == 7 else row(i) for i in range(SIZE)]
     with running(name, tmp_path) as (broker, publish):
         url = broker.url.format(f":{PASSWORD}")
+        publish(payloads[:1])  # it makes the stream of NATS: a reader that comes before ends
         process = follower(url, table, "--follow", "--linger", "0.02")
-        publish(payloads[:1])
         until(lambda: count(table) > 0, "the first row")
         publish(payloads[1:1000])
         until(lambda: count(table) > 1, "the first rows")
