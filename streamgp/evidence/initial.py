@@ -24,10 +24,8 @@ from streamgp import choice
 from streamgp.base import FLOAT, Json, Model, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.thinned import LogHyper
-from streamgp.kernels import Kernel, Tied
+from streamgp.kernels import Kernel, Tied, names_where, radial
 from streamgp.model_config import ModelConfig, models_with
-
-RADIAL = ("squared_exponential", "matern", "rational_quadratic")
 
 
 @dataclass(frozen=True)
@@ -151,18 +149,22 @@ class Initial:
             self.log_noise(target_scale).mean(),
         )
 
-    def radial(self, model: str, offered: tuple[str, ...] = RADIAL) -> None:
-        """See that the kernel is one of those that a model can have.
+    def radial(self, model: str, only: str | None = None) -> None:
+        """See that the kernel is one that a model can have: a function of one distance.
+
+        Args:
+            model: its name, for the error.
+            only: the one kernel that it has.
 
         Raises:
             UsageError: it is another one.
         """
-        name = str(self.kernel["name"])
-        if name not in offered or self.kernel.get("separable"):
-            radial = " without separable=true" if name in offered else ""
+        if only not in (None, self.kernel["name"]) or not radial(choice.build("kernels", self.config, 2)):
+            offered = only or names_where(radial)
+            separable = " without separable=true" if self.kernel.get("separable") else ""
             raise UsageError(
                 f"{model} has no kernel={_named(structure(self.config))}, which the hyper-parameters are of",
-                hint=f"tune with --set kernel={' or '.join(offered)}{radial}, or use --model exact, which takes any",
+                hint=f"tune with --set kernel={offered}{separable}, or use --model exact, which takes any",
             )
 
 

@@ -105,7 +105,9 @@ class Kernel(nn.Module, ABC):
         Raises:
             UsageError: the kernel has no spectral density, or none that standard normals reach.
         """
+        from streamgp.kernels._facts import drawn, names_where  # they import this
+
         raise UsageError(
             f"{type(self).__name__} has no random frequencies",
-            hint="use a kernel that has: squared_exponential, matern, spectral_mixture, or sums and products of these",
+            hint=f"use {names_where(drawn)}, or sums and products of these",
         )

@@ -97,7 +97,7 @@ class Stationary(Kernel):
         """
         raise UsageError(
             f"{type(self).__name__} is no function of one distance",
-            hint="use squared_exponential, or a matern or rational_quadratic without separable=true",
+            hint="use squared_exponential, or a kernel such as matern without separable=true",
         )
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:

@@ -110,7 +110,7 @@ class Tied(Kernel):
         if not hasattr(self.whole, "profile"):
             raise UsageError(
                 f"{type(self.whole).__name__} is no function of one distance",
-                hint="use squared_exponential, or a matern or rational_quadratic without separable=true",
+                hint="use squared_exponential, or a kernel such as matern without separable=true",
             )
         out: tuple[Tensor, Tensor] = self._ask(lambda kernel: kernel.profile(squares))
         return out

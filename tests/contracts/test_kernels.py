@@ -24,6 +24,8 @@ MIXTURE = {"name": "spectral_mixture", "components": 2, "seed": 3}
 OPTIONS: list[dict[str, Any]] = [
     *({"name": "matern", "nu": nu, "separable": both} for nu in (0.5, 1.5, 2.5) for both in (False, True)),
     {"name": "rational_quadratic", "alpha": 0.7, "separable": True},
+    {"name": "gamma_exponential", "gamma": 0.6},
+    {"name": "gamma_exponential", "separable": True},
     {"name": "locally_periodic", "period": 2.0, "tied": True},
     MIXTURE,
     {"name": "sum", "parts": ["linear", {"name": "matern", "nu": 0.5}, {"name": "product", "parts": ["linear"] * 2}]},

@@ -324,6 +324,13 @@ def test_the_next_line_names_a_model_that_takes_the_rows(gp: Table, tmp_path: Pa
     assert "--model exact" in train_line(config, found, 3000) and "--model svgp" in train_line(config, found, 3001)
 
 
+def test_the_next_line_names_a_model_that_has_the_kernel(gp: Table, tmp_path: Path) -> None:
+    """qsgp chooses from squared exponential and Matérn, whatever else is a function of one distance."""
+    surface_of(gp, tmp_path / "t.json", rows=40, set={"kernel": "rational_quadratic"})
+    config = TuneConfig.read({"table": gp.path, "output": tmp_path / "t.json", "target": "y"})
+    assert "--model exact" in train_line(config, read(tmp_path / "t.json"), 3000)
+
+
 @pytest.mark.parametrize("name", ["exact", "svgp", "qsgp"])
 def test_a_kernel_that_starts_elsewhere_than_the_file_is_refused(gp: Table, tmp_path: Path, name: str) -> None:
     surface_of(gp, tmp_path / "t.json", rows=40)

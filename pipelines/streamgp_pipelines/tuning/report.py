@@ -16,7 +16,8 @@ from streamgp.evidence.initial import Initial
 from streamgp.kernels import Kernel, Unit
 from streamgp_pipelines.config import TuneConfig
 
-_RADIAL = {"squared_exponential": "svdgp", "matern": "qsgp", "rational_quadratic": "qsgp"}
+_CHOSEN = {"squared_exponential": "svdgp", "matern": "qsgp"}
+"""Kernels that a cheaper model than `exact` has without being told."""
 _EXACT = 3000
 """Rows that `exact` takes in batch, by default."""
 
@@ -74,9 +75,8 @@ def train_line(config: TuneConfig, initial: Initial, rows: int) -> str:
         if name in config.model_fields_set and (given := getattr(config, name)) is not None:
             text = ",".join(map(str, given)) if isinstance(given, tuple) else str(given)
             words += [f"--{name.replace('_', '-')}", text] if text else []
-    radial = not initial.kernel.get("separable")
     whole = "svgp" if not online and rows > _EXACT else "exact"
-    words += ["--model", _RADIAL.get(str(initial.kernel["name"]), whole) if radial else whole]
+    words += ["--model", whole if initial.kernel.get("separable") else _CHOSEN.get(str(initial.kernel["name"]), whole)]
     for name, usual in (("target", "auto"), ("decay", 0.9)):
         if getattr(initial, name) != usual:
             words += ["--set", f"{name}={getattr(initial, name)}"]

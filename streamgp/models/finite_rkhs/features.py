@@ -18,7 +18,7 @@ from streamgp.base import FLOAT
 from streamgp.encoders import Encoder
 from streamgp.errors import UsageError
 from streamgp.features.fourier import standard_normals
-from streamgp.kernels import Kernel
+from streamgp.kernels import Kernel, drawn, names_where
 from streamgp.kernels.linear import Linear
 
 
@@ -66,7 +66,7 @@ class FiniteFeatures(nn.Module):
         if not self.straight and not self.kernel.normals:
             raise UsageError(
                 f"kernel={choice.part_name(kernel)} has no random frequencies",
-                hint="use linear, squared_exponential, matern, spectral_mixture or their sums and products",
+                hint=f"use linear or {names_where(drawn)}, or sums and products of the others",
             )
         pairs = 0 if self.straight else size // 2
         normals = standard_normals(seed, 0, pairs, self.kernel.normals) if pairs else torch.zeros(0, 0, dtype=FLOAT)

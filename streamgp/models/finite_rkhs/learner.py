@@ -14,12 +14,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from streamgp import choice
-from streamgp.base import FLOAT, Shape
+from streamgp.base import Shape
 from streamgp.encoders import Layout
 from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.thinned import LogHyper, Profile
-from streamgp.kernels import Stationary
+from streamgp.kernels import Stationary, radial
 from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.features import FiniteFeatures
 from streamgp.models.finite_rkhs.training import descent
@@ -303,21 +303,10 @@ class FiniteLearner(nn.Module, Trainable):
                 f"encoder={choice.part_name(self.config.encoder)}, kernel={choice.part_name(kernel)}",
                 hint="use encoder=identity with kernel=squared_exponential or matern, or leave out --init",
             )
-        initial.radial("finite_rkhs", (choice.part_name(kernel),))
+        initial.radial("finite_rkhs", choice.part_name(kernel))
 
 
 @torch.no_grad()
 def _absorb(own: OnFeatures[FiniteFeatures, RecursiveRegression], z: Tensor, y: Tensor, weight: Tensor) -> None:
     """Standardised windows (N, W), targets (N, T) and weights (N,) into the sums."""
     own.regression.add(own.features(z), y, weight, together=True)
-
-
-def radial(kernel: nn.Module) -> bool:
-    """Whether a kernel is a function of one distance, so that its evidence is cheap."""
-    if not isinstance(kernel, Stationary):
-        return False
-    try:
-        kernel.profile(torch.zeros(1, dtype=FLOAT))
-    except UsageError:
-        return False
-    return True

@@ -18,7 +18,7 @@ from streamgp.errors import UsageError
 from streamgp.features import Features, fourier, inducing
 from streamgp.features.fourier import Fourier, standard_normals
 from streamgp.features.inducing import Inducing
-from streamgp.kernels import Frequencies, Kernel, Stationary, matern, squared_exponential
+from streamgp.kernels import Frequencies, Kernel, Stationary, matern, names_where, radial, squared_exponential
 
 AUTO: tuple[BaseModel, ...] = (squared_exponential.Config(), *(matern.Config(nu=nu) for nu in (2.5, 1.5, 0.5)))
 """What is chosen from where nothing is named: ever rougher functions."""
@@ -99,7 +99,7 @@ def candidates(configs: Sequence[BaseModel], dims: int) -> Candidates:
         if not isinstance(kernel, Stationary):
             raise UsageError(
                 f"kernel={name} is no function of one distance, so that qsgp cannot estimate its lengthscales",
-                hint="use kernel=auto, squared_exponential, matern or rational_quadratic",
+                hint=f"use kernel=auto, or {names_where(radial)}",
             )
         kernel.profile(torch.zeros(1, dtype=torch.float64))  # refuses what is not radial
         for field in ("lengthscale", "outputscale"):

@@ -182,7 +182,7 @@ class RvmPosterior(Declared, RegressionPosterior):
         return len(rows.y) > self._room
 
     def start_from(self, initial: Initial) -> None:
-        initial.radial("rvm", ("squared_exponential",))
+        initial.radial("rvm", "squared_exponential")
         self.search.initial = initial
 
     @property

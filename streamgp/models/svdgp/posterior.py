@@ -278,7 +278,7 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
         return torch.nanmean(torch.cat(squares), 0).nan_to_num(1.0).clamp(min=1.0)
 
     def start_from(self, initial: Initial) -> None:
-        initial.radial("svdgp", ("squared_exponential",))
+        initial.radial("svdgp", "squared_exponential")
         if self.config.jumps:
             hint = "leave out --init, or give these inputs as columns of their own"
             raise UsageError("the hyper-parameters of --init have no lengthscale of what jumps adds", hint=hint)

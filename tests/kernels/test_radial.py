@@ -13,7 +13,11 @@ from streamgp.errors import UsageError
 from tests.kernels.twins import gpytorch_kernels, made, points, same, theirs
 from tests.words import naming
 
-RADIAL = [("matern", {"nu": 0.5}), ("matern", {"nu": 1.5}), ("matern", {"nu": 2.5}), ("rational_quadratic", {})]
+RADIAL = [
+    *(("matern", {"nu": nu}) for nu in (0.5, 1.5, 2.5)),
+    ("rational_quadratic", {}),
+    *(("gamma_exponential", {"gamma": gamma}) for gamma in (0.5, 1.3, 2.0)),
+]
 
 
 @pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
@@ -39,6 +43,51 @@ def test_rational_quadratic_is_gpytorchs() -> None:
     ours = made("rational_quadratic", alpha=0.6)
     base = gpytorch_kernels.RQKernel(ard_num_dims=3)
     same(ours, theirs(base, ours.outputscale, lengthscale=ours.lengthscale, alpha=ours.alpha))
+
+
+@pytest.mark.parametrize("separable", [False, True])
+@pytest.mark.parametrize("dims", [1, 20])
+@pytest.mark.parametrize("gamma", [0.5, 1.3, 2.0])
+def test_gamma_exponential_is_its_definition(gamma: float, dims: int, separable: bool) -> None:
+    """Rasmussen & Williams 2006, equation 4.18."""
+    ours = made("gamma_exponential", dims, gamma=gamma, lengthscale=3.0, separable=separable)
+    x, z = points(6, 0, dims), points(5, 1, dims)
+    apart = np.abs(x.numpy()[:, None] - z.numpy()) / ours.lengthscale.detach().numpy()
+    power = (apart**gamma).sum(-1) if separable else (apart**2).sum(-1) ** (gamma / 2)
+    np.testing.assert_allclose(ours(x, z).detach(), ours.outputscale.item() * np.exp(-power), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "name", "longer"), [(1.0, "matern", 1.0), (2.0, "squared_exponential", 2.0**0.5)], ids=["1", "2"]
+)
+def test_gamma_exponential_lies_between_two_kernels(gamma: float, name: str, longer: float) -> None:
+    """ν = ½ at one end; at the other exp(−r²) is the squared exponential of a lengthscale √2 shorter."""
+    ours = made("gamma_exponential", gamma=gamma)
+    other = made(name, **({"nu": 0.5} if name == "matern" else {}))
+    with torch.no_grad():
+        other.log_outputscale.copy_(ours.log_outputscale)
+        other.log_lengthscale.copy_(ours.log_lengthscale - np.log(longer))
+    x, z = points(6, 0), points(5, 1)
+    torch.testing.assert_close(ours(x, z), other(x, z), rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 1.7, 2.0])
+def test_its_frequencies_are_stable(gamma: float) -> None:
+    """E cos(ωr) = exp(−r^γ) at lags from near to far, each draw a cosine of variance at most 1."""
+    kernel = made("gamma_exponential", 1, gamma=gamma)
+    normals = points(40_000, 3, kernel.normals)
+    rate = kernel.frequencies(normals, torch.arange(len(normals))).rate.detach()
+    lag = kernel.lengthscale.detach() * torch.tensor([0.01, 0.3, 1.0, 3.0], dtype=torch.float64)
+    expected = torch.exp(-((lag / kernel.lengthscale.detach()) ** gamma))
+    torch.testing.assert_close((rate * lag).cos().mean(0), expected, rtol=0, atol=5 * len(normals) ** -0.5)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.7, 2.0])
+def test_no_normal_gives_an_infinite_frequency(gamma: float) -> None:
+    """Not even in single precision, which has an infinity from 3e38 on."""
+    kernel = choice.build("kernels", choice.read("kernels", {"name": "gamma_exponential", "gamma": gamma}), 1)
+    far = torch.cartesian_prod(*[torch.tensor([-6.0, 1e-5, 6.0], dtype=torch.float64)] * kernel.normals)
+    assert bool(torch.isfinite(kernel.frequencies(far, torch.arange(len(far))).rate.float()).all())
 
 
 @pytest.mark.parametrize(("name", "options"), RADIAL)
@@ -81,7 +130,7 @@ def test_coincident_inputs(name: str, options: dict[str, float], separable: bool
     x = (3.0 * points(4, 2, dims) + 10.0).requires_grad_()
     z = x.detach().clone()
     gram = ours(x, z)
-    precision = 1e-15 if name == "matern" and options["nu"] == 0.5 else 1e-12
+    precision = 1e-15 if name == "gamma_exponential" or options.get("nu") == 0.5 else 1e-12  # by differences
     torch.testing.assert_close(gram.diagonal(), ours.diagonal(z), rtol=precision, atol=0)
     torch.testing.assert_close(ours(x[1:2], z), gram[1:2], rtol=1e-12, atol=1e-14)
     gradients = torch.autograd.grad(gram.diagonal().sum(), (x, *ours.parameters()))
