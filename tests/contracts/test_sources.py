@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import polars as pl
 import pytest
+from pyarrow import orc
 from scipy.io import savemat
 
 from streamgp import registry
@@ -37,6 +38,7 @@ WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {
     "hdf5": write_hdf5,
     "matlab": lambda rows, path: savemat(path, {"t": rows["t"] / 100.0, "y": rows["y"]}, appendmat=False),
     "jsonl": lambda rows, path: rows.write_ndjson(path),
+    "orc": lambda rows, path: orc.write_table(rows.to_arrow(), path, batch_size=40_000, stripe_size=1 << 16),
     "parquet": lambda rows, path: rows.write_parquet(path, row_group_size=40_000),
 }
 

@@ -400,7 +400,7 @@ class ForecastConfig(Settings):
     future: Annotated[File | None, Flag(HelpPanel.FORECAST, first=True)] = Field(
         None,
         description="Future values of the known inputs (in a simulation: of all inputs), one row for each step ahead, "
-        "matched by time: a file as ingest reads it (.csv, .jsonl, .parquet, .arrow, .xlsx); times as in the source, "
+        "matched by time: a file as ingest reads it (.csv, .parquet, .xlsx ...); times as in the source, "
         "or ISO 8601",
     )
     device: Annotated[Device, Flag(HelpPanel.FORECAST)] = "auto"

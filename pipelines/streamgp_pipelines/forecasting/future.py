@@ -15,7 +15,7 @@ from streamgp.windows.windows import WindowSpec
 from streamgp_data.presence import check_file
 from streamgp_data.reading.cells import FAULT, LINE, said
 from streamgp_data.reading.columnar import storable
-from streamgp_data.reading.files import FileSource, format_of, open_source
+from streamgp_data.reading.files import FileSource, format_of, open_source, suffixes
 from streamgp_data.reading.paired import pair_in
 from streamgp_data.reading.units import times_power
 from streamgp_data.recordings.recording import RecordingOptions
@@ -58,9 +58,9 @@ def read_future(
     """
     check_file(path, "--future")
     form = format_of(str(path))
-    if form is None or issubclass(registry.load("sources", form).Config, RecordingOptions):  # a recording
-        hint = "convert the file"
-        raise UsageError(f"--future {path}: read are .csv, .parquet, .jsonl, .arrow and .xlsx", hint=hint)
+    if form is None or _is_recording(form):
+        known = sorted(suffix for suffix, other in suffixes().items() if not _is_recording(other))
+        raise UsageError(f"--future {path}: read are {', '.join(known)}", hint="convert the file")
     source = open_source(str(path), form, {})
     wanted = spec.known or spec.inputs if columns is None else columns
     notes = []
@@ -154,6 +154,10 @@ def _read(
     if text and spec.time in data.columns and moments.numbers:
         data = data.with_columns(_as_numbers(data[spec.time]))
     return data
+
+
+def _is_recording(form: str) -> bool:
+    return issubclass(registry.load("sources", form).Config, RecordingOptions)
 
 
 def _unit(unit: str | None) -> dict[str, str] | None:

@@ -1,7 +1,10 @@
-"""JSON Lines, Parquet and Arrow: types, faults, lines, and where a file is looked for."""
+"""JSON Lines, Parquet, ORC and Arrow: types, faults, lines, and where a file is looked for."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc as orc_files
 
 from streamgp.errors import DataError, SchemaError, UsageError
 from streamgp_data.reading.cells import FAULT, LINE
 from streamgp_data.reading.columnar import retype, storable
 from streamgp_data.reading.files import expand, format_of, open_source
-from streamgp_data.sources import arrow, jsonl, parquet
+from streamgp_data.sources import arrow, jsonl, orc, parquet
 from tests.words import naming
 
 
@@ -120,7 +124,7 @@ def test_two_parquet_columns_of_one_name(tmp_path: Path) -> None:
 
 
 def test_formats_by_suffix() -> None:
-    names = ["a.csv", "a.CSV", "a.tsv", "b.jsonl.gz", "c.parquet", "d.feather.zst", "e.docx", "f", "g.gz", "h.csv.bz2"]
+    names = ["a.csv", "a.CSV", "a.tsv", "b.jsonl.gz", "c.parquet", "d.feather.zst", "d.orc.gz", "e.docx", "f"]
     assert [format_of(name) for name in names] == [
         "csv",
         "csv",
@@ -128,8 +132,7 @@ def test_formats_by_suffix() -> None:
         "jsonl",
         "parquet",
         "arrow",
-        None,
-        None,
+        "orc",
         None,
         None,
     ]
@@ -164,6 +167,61 @@ def test_of_a_parquet_file_cut_short_no_row_is_in_the_table(tmp_path: Path) -> N
     with pytest.raises(DataError, match=naming("Parquet")) as refused:
         open_source(str(path), None, {})
     assert "in the table" not in str(refused.value.hint)
+
+
+def orc_file(path: Path, rows: int = 90_000) -> orc.ORC:
+    """Of stripes of 20,000 rows; ORC keeps times to the nanosecond."""
+    moments = np.datetime64("2024-01-01T00:00:00", "us") + np.arange(rows) * np.timedelta64(1, "s")
+    table = pa.table(
+        {"t": pa.array(moments), "y": np.arange(float(rows)), "s": pa.array(["a", None, "b"] * (rows // 3))}
+    )
+    with orc_files.ORCWriter(path, batch_size=1000, stripe_size=1 << 12, compression="zstd") as writer:
+        for first in range(0, rows, 20_000):
+            writer.write(table.slice(first, 20_000))
+    return orc.build(orc.Config(), str(path))
+
+
+@pytest.mark.parametrize("pieces", [7000, 1 << 17], ids=["less than a stripe", "more"])
+def test_an_orc_file_is_read_from_any_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int) -> None:
+    monkeypatch.setattr("streamgp_data.sources.orc.ROWS", pieces)
+    source = orc_file(tmp_path / "a.orc")
+    chunks = list(source.read({}))
+    assert len(chunks) > 4 and max(chunk.rows.num_rows for chunk in chunks) <= pieces
+    for after in (0, 1, 19_999, 20_000, 65_000, 90_000):
+        rest = [chunk.rows for chunk in source.read({**chunks[0].after, "lines": after})]
+        whole = pa.Table.from_batches(rest, source.schema)
+        np.testing.assert_array_equal(whole["y"], np.arange(after, 90_000))
+        np.testing.assert_array_equal(whole[LINE], np.arange(after + 1, 90_001))
+
+
+def test_times_of_an_orc_file_are_nanoseconds(tmp_path: Path) -> None:
+    source = orc_file(tmp_path / "a.orc", 3)
+    assert source.units == {"t": "ns"} and [row["s"] for row in rows_of(source)] == ["a", None, "b"]
+    assert rows_of(source)[1]["t"] == 1_704_067_201_000_000_000
+
+
+@pytest.mark.parametrize("left", [3, 500, -20])
+def test_an_orc_file_cut_short_is_refused(tmp_path: Path, left: int) -> None:
+    path = tmp_path / "a.orc"
+    orc_file(path, 300)
+    path.write_bytes(path.read_bytes()[:left])
+    with pytest.raises(DataError, match=naming("ORC")):
+        open_source(str(path), None, {})
+
+
+@pytest.mark.slow
+def test_a_machine_without_time_zones_is_told_what_to_install(tmp_path: Path) -> None:
+    path = tmp_path / "a.orc"
+    orc_file(path, 300)
+    read = "from streamgp_data.sources import orc; orc.build(orc.Config(), 'a.orc')"
+    process = subprocess.run(  # which are looked for once in a process
+        [sys.executable, "-c", read],
+        cwd=tmp_path,
+        env=os.environ | {"TZDIR": "/nowhere"},
+        capture_output=True,
+        text=True,
+    )
+    assert "DataError" in process.stderr and "time zone" in process.stderr
 
 
 def test_an_arrow_file_with_damaged_offsets_is_refused(tmp_path: Path) -> None:
