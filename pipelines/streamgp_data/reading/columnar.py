@@ -151,7 +151,8 @@ class Columnar(ABC):
         self.stopped: Stopped | None = None
         try:
             self.natural, self._end = self.begin(uri)
-            self.sample = plain(next((pa.table(batch)[:1000] for batch in self._valid(0)), self.natural.empty_table()))
+            first = next(self._valid(0), None)  # not pa.table, which imports pandas to see what it was given
+            self.sample = plain(pa.Table.from_batches([] if first is None else [first], self.natural)[:1000])
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._damaged(error) from None
         self.names = self.natural.names
