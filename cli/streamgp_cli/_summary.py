@@ -232,20 +232,11 @@ def _print_targets(targets: dict[str, dict[str, Any]], levels: list[str]) -> Non
 
 def _print_series(by_series: dict[str, dict[str, Any]]) -> None:
     """Errors of the series that are worst beside the naive forecast or, where it is not known, have the largest."""
-    rows = [
-        [name if one is own else f"{name}, {target}", *(one[key] for key in ("scored", "mae", "naive_mae", "ratio"))]
-        for name, own in by_series.items()
-        for target, one in ({"": own} if "mae" in own else own).items()
-    ]
-    rows = [row for row in rows if row[2] is not None]
-    rows.sort(key=lambda row: (-1.0 if row[4] is None else row[4], row[2]), reverse=True)
+    heads, rows = metrics.series_table(by_series)
     if not rows:
         return
     first = "series" if len(rows) <= WORST else f"worst {WORST} of {len(rows):,} (all: --json)"
-    print_table(
-        [first, "forecasts", "MAE", "naive MAE", "MAE / naive"],
-        [[row[0], shown(row[1]), *row[2:]] for row in rows[:WORST]],
-    )
+    print_table([first, *heads[1:]], [[row[0], shown(row[1]), *row[2:]] for row in rows[:WORST]])
 
 
 def _print_steps(

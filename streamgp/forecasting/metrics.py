@@ -6,9 +6,9 @@ step ahead and by target in constant memory. Importing this does not import torc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,14 +32,15 @@ class Kind(StrEnum):
 class Place(StrEnum):
     """Where scores are shown.
 
-    SUMMARY: table of a run. STEPS: its table by step ahead. CURVES: of a report, over the rows and by step ahead.
-    REPORT: table of a report. PICTURES: of a run in MLflow. RUNS: columns of MLflow's list. COMPARISON: table of
-    compare. LOSSES: differences between models, with their intervals. DRAWN: losses of models by time and by part, and
-    the picture of a comparison.
+    SUMMARY: table of a run. STEPS: its table by step ahead. SERIES: tables by series, of a run and a report. CURVES: of
+    a report, over the rows and by step ahead. REPORT: table of a report. PICTURES: of a run in MLflow. RUNS: columns of
+    MLflow's list. COMPARISON: table of compare. LOSSES: differences between models, with their intervals. DRAWN: losses
+    of models by time and by part, and the picture of a comparison.
     """
 
     SUMMARY = "summary"
     STEPS = "steps"
+    SERIES = "series"
     CURVES = "curves"
     REPORT = "report"
     PICTURES = "pictures"
@@ -89,7 +90,7 @@ METRICS = (
     ),
     Metric(
         "mae", "MAE", _POINT, "target", "low",
-        lambda one: one.error.abs(), shown=_ERROR | {Place.PICTURES, Place.DRAWN}, loss="mae",
+        lambda one: one.error.abs(), shown=_ERROR | {Place.SERIES, Place.PICTURES, Place.DRAWN}, loss="mae",
     ),
     Metric(
         "mean_mae", "MAE of the mean", _QUANTILES, "target", "low",
@@ -99,7 +100,7 @@ METRICS = (
         "median_mae", "MAE of the median", _QUANTILES, "target", "low",
         lambda one: one.median_error, shown=_at(Place.REPORT, Place.COMPARISON, Place.LOSSES),
     ),
-    Metric("mase", "MASE", _POINT, "", "low", shown=_TABLES | {Place.RUNS, Place.COMPARISON}),
+    Metric("mase", "MASE", _POINT, "", "low", shown=_TABLES | {Place.SERIES, Place.RUNS, Place.COMPARISON}),
     Metric(
         "calibrated_crps", "calibrated CRPS", _QUANTILES, "target", "low",
         lambda one: one.crps, shown=_ERROR | {Place.DRAWN}, loss="calibrated_crps",
@@ -173,6 +174,30 @@ def shown(place: Place, binary: bool = False, bands: bool = False) -> tuple[str,
 def of_kind(*kinds: Kind) -> tuple[str, ...]:
     """The names of all scores of some kinds."""
     return tuple(metric.name for metric in METRICS if metric.kind in kinds)
+
+
+def series_table(by_series: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
+    """Scores of each of several series as heads and rows: first the worst beside the naive forecast or, where that is
+    not known, the one with the largest errors.
+
+    Args:
+        by_series: `Scores.by_series`.
+
+    Example:
+        >>> one = {"scored": 9, "mae": 2.0, "mase": 1.0, "mase_scale": 2.0, "naive_mae": 4.0, "ratio": 0.5}
+        >>> series_table({"a": one, "b": one | {"mae": 3.0, "mase": 1.5, "ratio": 0.75}})[1]
+        [['b', 9, 3.0, 1.5, 4.0, 0.75], ['a', 9, 2.0, 1.0, 4.0, 0.5]]
+    """
+    scores = shown(Place.SERIES)
+    each = [
+        (name if one is own else f"{name}, {target}", one)
+        for name, own in by_series.items()
+        for target, one in ({"": own} if "mae" in own else own).items()
+        if one["mae"] is not None
+    ]
+    each.sort(key=lambda pair: (-1.0 if pair[1]["ratio"] is None else pair[1]["ratio"], pair[1]["mae"]), reverse=True)
+    rows = [[name, one["scored"], *(one[key] for key in (*scores, "naive_mae", "ratio"))] for name, one in each]
+    return ["series", "forecasts", *map(title, scores), "naive MAE", "MAE / naive"], rows
 
 
 def losses(place: Place = Place.LOSSES) -> dict[str, str]:

@@ -274,16 +274,20 @@ class Scores(Declared):
             names: of the series, by code.
 
         Returns:
-            by name: scored, mae, naive_mae (`past_naive_mae` of these rows; None where the horizon is longer than a
-            season or no row has a season before), and ratio, the first divided by the second. Of several targets each
-            has these by its name.
+            by name: scored, mae, mase and mase_scale, what it divides by (`naive` of this series; None without lags
+            and of a series without rows before scoring starts), naive_mae (`past_naive_mae` of these rows; None where
+            the horizon is longer than a season or no row has a season before), and ratio, mae / naive_mae. Of several
+            targets each has these by its name.
         """
         if len(self._own) < 2 or self.binary:
             return {}
         outputs, horizon = self.shape.outputs, self.shape.horizon
         sums = self._own.reshape(-1, 2, outputs, horizon).sum(3)
-        past = np.zeros((max(len(sums), len(self._past_own)), 2, outputs))
+        past = np.zeros((max(len(sums), len(self._past_own), len(self._naive)), 2, outputs))
         past[: len(self._past_own)] = self._past_own
+        scales = np.zeros_like(past)
+        if self.shape.lags:
+            scales[: len(self._naive)] = self._naive
         exact = horizon <= self.shape.season
         found: dict[str, Json] = {}
         for code in np.flatnonzero(sums[:, 0].any(1)).tolist():
@@ -292,8 +296,16 @@ class Scores(Declared):
                 (rows, total), (change, count) = sums[code, :, at].tolist(), past[code, :, at].tolist()
                 mae = total / rows if rows else None
                 naive = change / count if count and exact else None
-                ratio = mae / naive if mae is not None and naive else None
-                parts[target] = {"scored": int(rows), "mae": mae, "naive_mae": naive, "ratio": ratio}
+                before, pairs = scales[code, :, at].tolist()
+                scale = before / pairs if pairs else None
+                parts[target] = {
+                    "scored": int(rows),
+                    "mae": mae,
+                    "mase": _ratio(mae, scale),
+                    "mase_scale": scale,
+                    "naive_mae": naive,
+                    "ratio": _ratio(mae, naive),
+                }
             name = names[code] if code < len(names) else str(code)
             found[name] = parts if outputs > 1 else parts[self.shape.targets[0]]
         return found
@@ -450,6 +462,11 @@ class Scores(Declared):
                 return None
             ratios.append((absolute[known] / rows[known] * count[known] / change[known]).mean())
         return float(np.mean(ratios))
+
+
+def _ratio(error: float | None, scale: float | None) -> float | None:
+    """None where one is not known, or the scale is 0."""
+    return error / scale if error is not None and scale else None
 
 
 def _by_column(values: NDArray[np.float64], column: NDArray[np.int64], columns: int) -> NDArray[np.float64]:

@@ -24,6 +24,11 @@ def test_errors_of_each_series_are_those_of_its_forecasts(tmp_path: Path, fleet:
         own = scored.filter(unique_id=name)
         assert (one["scored"], one["mae"]) == (own.height, pytest.approx(own["error"].mean()))
         assert one["ratio"] == one["mae"] / one["naive_mae"]
+        assert one["mase"] == one["mae"] / one["mase_scale"]
+    scales = [one["mase"] for one in found["by_series"].values()]
+    assert found["mase"] == pytest.approx(sum(scales) / 2), "MASE of several series is the mean, each over its own"
+    for name, one in found["by_series"].items():
+        own = scored.filter(unique_id=name)
         past = data.filter(unique_id=name).select("t", "y", past=(pl.col("y") - pl.col("y").shift(24)).abs())
         rows = past.filter(pl.col("t") >= own["ds"].min())
         assert one["naive_mae"] == pytest.approx(rows["past"].mean(), rel=0.05)

@@ -55,6 +55,10 @@ def test_scores_are_those_of_the_runs_alone(tmp_path: Path, series: tuple[str, .
         steps = found.scores.filter(by="step", model=model)
         assert steps["part"].to_list() == ["1", "2", "3"]
         assert_allclose(steps["mae"], [step["mae"] for step in own["steps"]], rtol=1e-9)
+        each = found.scores.filter(by="series", model=model)
+        assert {row["part"]: row["mase"] for row in each.iter_rows(named=True) if series} == {
+            name: pytest.approx(one["mase"], rel=1e-9) for name, one in own["by_series"].items()
+        }
     assert found.scores.filter(by="series")["part"].n_unique() == max(len(series), 1)
     assert found.against == "seasonal_naive"
 

@@ -59,7 +59,7 @@ class Comparison:
             outcomes of 0 and 1; of the part `all` also mase (None of several series or targets where the model has
             scored other forecasts too), nlpd (None where it has, or has no density), skill (1 − MAE / that of
             `against`), cpu_seconds (0 or so where there was nothing to learn any more), rows_per_second and state_mb,
-            the size of the checkpoint. Best CRPS first.
+            the size of the checkpoint; mase also of each of several series, where there is one target. Best CRPS first.
         differences: model, other, loss (mae, mse, calibrated_crps, pinball, log_loss), ratio of the mean losses, low
             and high of its 95 % interval, p of the Diebold-Mariano test; each pair of models once in each order.
         cells: forecasts that every model made, which all scores are of.
@@ -314,7 +314,10 @@ def _compared(config: CompareConfig, plan: _Plan, summaries: dict[str, dict[str,
     order = whole["model"].to_list()
     parts = {name: column for name, column in _PARTS.items() if column in cells.keys.columns}
     tables = [whole.with_columns(by=pl.lit("all"))]
-    tables += [scores(cells, column).with_columns(by=pl.lit(name)) for name, column in parts.items()]
+    for name, column in parts.items():
+        own = scores(cells, column)
+        own = own.join(_series_mase(own, summaries), on=["part", "model"], how="left") if name == "series" else own
+        tables.append(own.with_columns(by=pl.lit(name)))
     home = config.comparison
     return Comparison(
         scores=pl.concat(tables, how="diagonal_relaxed").select("by", pl.exclude("by", f"{config.point}_mae")),
@@ -348,6 +351,17 @@ def _extra(
         "rows_per_second": found["rows_per_second"],
         "state_mb": None if peer else _size(run.checkpoint) / 1e6,
     }
+
+
+def _series_mase(found: pl.DataFrame, summaries: dict[str, dict[str, Any]]) -> pl.DataFrame:
+    """part, model, mase: the MAE of each series over the scale of its own, where it has one target."""
+    scales = [
+        (series, name, one.get("mase_scale") or None)
+        for name, summary in summaries.items()
+        for series, one in (summary.get("by_series") or {}).items()
+    ]
+    scale = pl.DataFrame(scales, {"part": pl.String, "model": pl.String, "scale": pl.Float64}, orient="row")
+    return found.join(scale, on=["part", "model"]).select("part", "model", mase=pl.col("mae") / pl.col("scale"))
 
 
 def _size(directory: Path) -> int:

@@ -11,7 +11,7 @@ import polars as pl
 
 from streamgp.base import Decomposes, Due
 from streamgp.errors import StreamgpError
-from streamgp.forecasting.metrics import Place, shown
+from streamgp.forecasting.metrics import Place, series_table, shown
 from streamgp.forecasting.metrics import title as called
 from streamgp.forecasting.scores import PHASES
 from streamgp.windows.windows import WindowSpec
@@ -370,7 +370,7 @@ def _no_cycle(spec: WindowSpec) -> str:
 
 
 def _by_part(run: Run, breakdown: dict[str, Any]) -> list[Figure | HtmlTable]:
-    """Coverage by tenth of the stream, and of the series with the lowest."""
+    """Coverage by tenth of the stream, and of the series with the lowest; errors of the series where they are worst."""
     found: list[Figure | HtmlTable] = []
     tenths, levels = breakdown.get("tenths") or [], run.levels
     if tenths and run.learner.scores.scored:
@@ -384,6 +384,10 @@ def _by_part(run: Run, breakdown: dict[str, Any]) -> list[Figure | HtmlTable]:
         note = f"The {SERIES} with the lowest coverage of the {widest} % band." if len(order) > SERIES else ""
         heads = ["series", "forecasts", *(f"coverage {level:g} %" for level in levels)]
         found.append(HtmlTable("Coverage by series", heads, rows, note))
+    heads, rows = series_table(run.learner.scores.by_series(run.learner.windows.names))
+    if rows:
+        note = f"The worst {SERIES} beside the naive forecast." if len(rows) > SERIES else ""
+        found.append(HtmlTable("Errors by series", heads, rows[:SERIES], note))
     return found
 
 

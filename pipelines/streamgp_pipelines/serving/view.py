@@ -138,12 +138,9 @@ class LearnerView:
 
         def make() -> bytes:
             learner = self._forecaster.learner
-            found = learner.scores.summary() | {
-                "coverage_by": learner.scores.breakdown(learner.windows.names),
+            found = learner.summary() | {
                 "name": self.name,
                 "rows": self.rows,
-                "late": learner.windows.late,
-                "late_used": learner.windows.late_used,
                 "warnings": [*learner.model.warnings(), *learner.counts.warnings()],
             }
             return to_json(found, inf_nan_mode="null")
