@@ -218,6 +218,8 @@ def _place(given: dict[str, Any], path: list[str], value: Any, dotted: str, conf
         UsageError: the place is taken.
     """
     here = given
+    if path[0] in given and not choice.at(config, path[:1]):
+        return  # there is no such option, and the error of that says more
     for depth, key in enumerate(path[:-1], 1):
         inner = here.setdefault(key, {})
         if isinstance(inner, str) and _is_choice(config, path[:depth]):

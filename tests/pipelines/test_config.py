@@ -256,6 +256,8 @@ def test_the_name_of_the_usual_encoder_may_be_repeated(name: str, options: dict[
         ("narx", {"encoder": "grue"}, "grue gru", "narx"),
         ("svdgp", {"memory": "0"}, "--set memory", "svdgp"),
         ("svdgp", {"likelihood": "student_t", "inference": "conjugate"}, "inference=conjugate", "svdgp"),
+        ("svdgp", {"kernel": "matern", "kernel.nu": "0.5"}, "--set kernel svdgp", "exact svgp"),
+        ("svdgp", {"kernel.nu": "0.5", "kernel": "matern"}, "--set kernel svdgp", "exact svgp"),
         ("gp_narx", {"kernel.nu": "1.5"}, "--set kernel.nu", "kernel.nu matern"),
         ("gp_narx", {"kernel": "matern", "kernel.nu": "7"}, "--set kernel.nu 0.5", "gp_narx"),
         (
