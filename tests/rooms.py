@@ -3,7 +3,8 @@
 A room is a folder or a file of a package, named with its package or without; a package is a room, too. Its tests are
 those in a folder of its name and those whose file begins with its name. Where there are none, they are those that
 import more from it than from any other room; else those that name it (a command, in quotes); else the fewest of a room
-that imports it. The room itself comes last, for its doctests.
+that imports it. The room itself comes last, for its doctests. A file inside a room, given by its path, has the tests
+that import from it, or else those of its room.
 """
 
 from __future__ import annotations
@@ -96,8 +97,23 @@ def importers(room: str) -> list[str]:
     return [one for one, text in sources().items() if one.startswith(f"{package}.") and imports.search(text)]
 
 
+def inside(file: Path) -> list[Path]:
+    """A file inside a room -> the tests that import from it and the contracts, or else the tests of the room."""
+    home = next(ROOT / one for one in PACKAGES if file.is_relative_to(ROOT / one))
+    *above, name = file.relative_to(home.parent).with_suffix("").parts
+    imports = re.compile(rf"^\s*from {re.escape('.'.join(above))}(\.{name}\b| import .*\b{name}\b)", re.MULTILINE)
+    room = of(".".join([*above, name][:2]))
+    found = [path for path, text in tests(home.name).items() if imports.search(text)]
+    return (
+        [*found, *(path for path in room if path.parent.name == "contracts" and path not in found)] if found else room
+    )
+
+
 def asked(text: str) -> list[Path]:
     """What is typed -> its tests, and itself for its doctests. Raises: ValueError, with the rooms that there are."""
+    file = (ROOT / text).resolve()
+    if file.is_file() and any(ROOT / one in file.parents[1:] for one in PACKAGES):
+        return [*inside(file), file]
     typed = re.sub(r"^(pipelines|cli)\.(?=streamgp)|\.py$", "", text.strip("/").replace("/", "."))
     package = {"pipelines": "streamgp_pipelines", "data": "streamgp_data", "cli": "streamgp_cli"}.get(typed, typed)
     if package in HOMES:

@@ -93,6 +93,11 @@ def test_every_room_has_tests_and_a_wrong_one_is_told_which_there_are() -> None:
         assert {*places[0].glob("test_*.py"), places[1]} <= set(found) and len(found) < 12
     with pytest.raises(ValueError, match=r"(?s)no room 'kernel'.*kernels.*sources.*learning.*forecast"):
         rooms.asked("kernel")
+    assert rooms.asked("pipelines/streamgp_data/sources/orc.py") == [
+        rooms.ROOT / "tests" / "data" / "sources" / "test_other_sources.py",
+        rooms.ROOT / "tests" / "contracts" / "test_sources.py",
+        rooms.ROOT / "pipelines" / "streamgp_data" / "sources" / "orc.py",
+    ]
 
 
 @needs("make")

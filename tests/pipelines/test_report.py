@@ -66,6 +66,9 @@ def test_scores_are_those_of_the_summary(run: Trained, page: str) -> None:
     rmse, mae, *_ = figure(page, "Error by step")["data"]
     assert mae["y"] == pytest.approx([step["mae"] for step in run.summary["steps"]], rel=1e-5)
     assert rmse["y"] == pytest.approx([step["rmse"] for step in run.summary["steps"]], rel=1e-5)
+    for one in run.summary["by_series"].values():
+        cells = (one["scored"], one["mae"], one["mase"], one["naive_mae"], one["ratio"])
+        assert "".join(f"<td>{number(cell)}</td>" for cell in cells) in page
     for line, level in zip(figure(page, "Coverage by step")["data"], LEVELS, strict=True):
         assert line["y"] == pytest.approx([step["coverage"][level] for step in run.summary["steps"]], rel=1e-5)
     phases = run.summary["coverage_by"]["phases"]
