@@ -104,9 +104,8 @@ def inside(file: Path) -> list[Path]:
     imports = re.compile(rf"^\s*from {re.escape('.'.join(above))}(\.{name}\b| import .*\b{name}\b)", re.MULTILINE)
     room = of(".".join([*above, name][:2]))
     found = [path for path, text in tests(home.name).items() if imports.search(text)]
-    return (
-        [*found, *(path for path in room if path.parent.name == "contracts" and path not in found)] if found else room
-    )
+    laws = [path for path in room if path.parent.name == "contracts" and path not in found]
+    return [*found, *laws] if found else room
 
 
 def asked(text: str) -> list[Path]:
