@@ -194,6 +194,7 @@ def test_caps_of_a_target_that_is_often_0_do_not_cross_its_median() -> None:
         Questions(nil, nil, nil[:, None].expand(1, HORIZON), issued, 0 * one, past), [0.5, 0.9, 0.975]
     )
     assert (found[0] > 2).all() and (found.diff(dim=0) >= 0).all()
+    assert (found[1:] == found[0]).all()  # the caps, at the point, are below it
 
 
 def test_nothing_is_outside_the_bounds() -> None:
