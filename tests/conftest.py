@@ -32,6 +32,12 @@ for name in set(os.environ) - KEPT:
     if name.startswith(("STREAMGP_", "MLFLOW_")) or name in TERMINAL:
         del os.environ[name]
 
+# One thread in the pools of polars and of deltalake too: the rows are few, and to wake another thread for them takes
+# longer than the work. Before either is imported. When exploring, they are as many as users have.
+if os.environ.get("HYPOTHESIS_PROFILE") != "explore":
+    for pool in ("POLARS_MAX_THREADS", "TOKIO_WORKER_THREADS"):
+        os.environ.setdefault(pool, "1")
+
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a background job, whose children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
