@@ -62,6 +62,7 @@ def test_sums_are_those_of_a_loop_over_rows(series: list[int], halvings: int) ->
         assert_allclose(part, of, rtol=1e-13)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("horizon", "most"), [(1, 2.6), (2, 2.5), (4, 2.3)])
 def test_a_lone_spike_does_not_widen_bands_at_once(horizon: int, most: float) -> None:
     """Forecasts that repeat the last value are wrong at the spike, and once more at each step after it."""

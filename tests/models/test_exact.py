@@ -243,6 +243,7 @@ def found(kernel: Any, values: dict[str, Tensor]) -> Initial:
     return Initial(REGRESSION, "auto", 0.9, kernel, values, scale, 7 * columns, 1.0 * columns, {"method": "none"})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{"ard": "column"}, {"linear": False}, {}])
 def test_it_starts_from_hyper_parameters_found_before(options: dict[str, Any]) -> None:
     values = {

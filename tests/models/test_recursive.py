@@ -76,6 +76,7 @@ def test_after_100000_rows_it_is_the_batch_posterior(form: Form, cut: Any, many:
     assert 2 * lower.diagonal().abs().log().sum().item() == pytest.approx(oracle.log_determinant, rel=1e-10)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", FORMS)
 def test_row_by_row_is_the_batch_posterior(form: Form) -> None:
     phi, y = data(3000, 5, 2)

@@ -91,8 +91,10 @@ def train_apart(
     """What the process does: arm, train, leave the summary in a file."""
     import json
 
+    from streamgp_pipelines.training import online
     from tests.pipelines.worlds import run
 
+    online.POLL_SECONDS = 0.01
     if crash is not None:
         crash.arm()
     found = run(Path(table), Path(home), **options)

@@ -160,6 +160,7 @@ def test_a_shorter_forecast_needs_a_shorter_future(known: Path, tmp_path: Path) 
         load(known / "c").forecast(2, future=short[:1].to_arrow())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -201,6 +202,7 @@ DIALECTS: dict[str, tuple[tuple[str, str, str], dict[str, str]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", DIALECTS)
 def test_a_future_is_read_as_ingest_reads(known: Path, tmp_path: Path, name: str) -> None:
     cells, options = DIALECTS[name]

@@ -72,7 +72,7 @@ def test_every_format_gives_the_same_rows_and_again_none(name: str, tmp_path: Pa
     assert (again["added"], again["duplicates"], again["table_version"]) == (0, 0, version)
 
 
-@pytest.mark.parametrize("block", [pytest.param(40, marks=pytest.mark.slow), 97, 1000, 1 << 20])
+@pytest.mark.parametrize("block", [97, 1 << 20, *(pytest.param(size, marks=pytest.mark.slow) for size in (40, 1000))])
 def test_blocks_do_not_matter(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "BLOCK", block)
     frame = FRAME[:60].with_columns(note=pl.lit('two\nlines, "quoted"'))
@@ -220,6 +220,7 @@ def test_final_takes_it_at_once(tmp_path: Path) -> None:
     assert take(tmp_path / "t", path, final=True)["added"] == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", ["ds,y\n2024-01-01,1", "ds,y\n", "ds,y", "ds,y\r"])
 @pytest.mark.parametrize("sort", [False, True])
 def test_nothing_but_a_waiting_line_is_no_table_yet(text: str, sort: bool, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ LIKE_DATES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", LIKE_DATES)
 def test_numbers_that_count_by_the_calendar_are_no_steps(form: str, tmp_path: Path) -> None:
     """As steps, each month's or hour's end would be a gap."""

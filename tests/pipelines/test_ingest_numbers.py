@@ -136,6 +136,7 @@ def columns_of(text: str, sign: str = ";") -> str:
     return "\n".join(dated) + "\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CONVENTIONS)
 def test_a_file_has_one_convention(name: str, tmp_path: Path) -> None:
     """Numbers are asserted, and a cell that the note on a column of text names."""
