@@ -329,6 +329,7 @@ def made_recipe(
         Recipe.of(config.model, config.set, spec, schedule, calibration, config.seed),
         simulate=config.simulate if config.online else None,
         alarm_rate=config.alarm_rate,
+        scale="all" if binary or not config.online else config.scale,
         buckets=buckets,
         read=read,
     )
