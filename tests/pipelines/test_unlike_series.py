@@ -48,6 +48,7 @@ def test_series_of_unlike_scale_are_forecast_as_those_of_like_scale(tmp_path: Pa
     assert any("unlike scale: y " in text for text in told["warnings"])
 
 
+@pytest.mark.slow
 def test_inputs_that_are_unlike_get_units_too(tmp_path: Path) -> None:
     told, unlike = issued(tmp_path / "unlike", panel(), inputs="x,k")
     _, alike = issued(tmp_path / "alike", panel(alike=True), inputs="x,k", scale="series")
@@ -66,6 +67,7 @@ def test_series_of_like_scale_are_learned_as_before(tmp_path: Path) -> None:
     assert not any("scale" in text for text in told["warnings"])
 
 
+@pytest.mark.slow
 def test_one_unit_for_all_is_worse_for_the_small_one(tmp_path: Path) -> None:
     own, _ = issued(tmp_path / "own", panel())
     one, _ = issued(tmp_path / "one", panel(), scale="all")
@@ -74,7 +76,7 @@ def test_one_unit_for_all_is_worse_for_the_small_one(tmp_path: Path) -> None:
     assert mae[0] < 1.1 * mae[2] < 0.2 * mae[1]
 
 
-@pytest.mark.parametrize("rows", [100, 200])
+@pytest.mark.parametrize("rows", [100, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_run_goes_on_with_the_same_units(tmp_path: Path, rows: int) -> None:
     """From within the warm-up, whose windows are kept with their series, and from after it."""
     whole, _ = issued(tmp_path / "whole", panel())
@@ -99,6 +101,7 @@ def test_a_forecaster_and_its_forecast_are_in_the_units_of_the_table(tmp_path: P
     assert found.filter(pl.col("unique_id") == "b")["linear"].abs().min() > 50  # type: ignore[operator]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plug_in", [False, True])
 def test_simulations_are_in_the_units_of_the_table(tmp_path: Path, plug_in: bool) -> None:
     spread = []

@@ -304,7 +304,7 @@ class TrainConfig(FromBroker, RunConfig):
             there = "batch training: leave out --online" if self.online else "--online"
             raise ValueError(f"--{wrong[0].replace('_', '-')} belongs to {there}")
         if self.fleet:
-            unfit = {"simulate": None, "alarm_rate": None, "init": None, "transform": ("none",)}
+            unfit = {"simulate": None, "init": None, "transform": ("none",)}
             if never := [name for name, usual in unfit.items() if getattr(self, name) != usual]:
                 raise ValueError(f"--fleet goes without --{never[0].replace('_', '-')}")
         if self.late == "use" and self.simulate is not None:

@@ -113,7 +113,7 @@ class Learner:
         self.bands = Bands(shape, inner, period, self.apart)
         self.scores = Scores(shape, calibration, self.model.family.binary, period)
         rate = self.alarm_rate
-        self.alarms = None if rate is None else Alarms(shape, calibration.probabilities, rate)
+        self.alarms = None if rate is None else Alarms(shape, calibration.probabilities, rate, self.apart)
         self.own_units = OwnUnits(shape, self.recipe.scale) if self.recipe.own_units else None
         self.counts = Counts()
         self.waiting = PartialBatches()
@@ -271,6 +271,8 @@ class Learner:
         names = [name for name in columns_read(self.windows.spec) if name != self.windows.spec.series]
         self.waiting.add(rows.select(names), self.windows.codes(rows))
         self.bands.reserve(len(self.windows.names))  # at once: series by series, each would copy all before it
+        if self.alarms is not None:
+            self.alarms.reserve(len(self.windows.names))
         yield from self.waiting.full(self.schedule, self._most)
 
     def _rest(self, rows: pa.RecordBatch | None) -> Iterator[tuple[pa.RecordBatch, Ints | None]]:
