@@ -114,6 +114,21 @@ def test_simulations_are_in_the_units_of_the_table(tmp_path: Path, plug_in: bool
         assert_frame_equal(scaled, spread[1].select(column), rel_tol=1e-7)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"online": False, "warmup": None, "checkpoint_every": None, "model": "svdgp", "epochs": 1},
+        {"simulate": 3, "horizon": 1},
+    ],
+)
+def test_where_units_are_one_for_all_a_note_says_so(tmp_path: Path, options: dict[str, Any]) -> None:
+    given = LINE | {"predictions": None} | options
+    for name, alike in (("unlike", False), ("alike", True)):
+        told = run(make_table(tmp_path / f"{name}.table", panel(alike)), tmp_path / name, **given)["warnings"]
+        assert any("unlike scale" in text for text in told) is not alike
+
+
 def windows(sizes: list[float], rows: int = 80) -> tuple[Inputs, torch.Tensor]:
     """Windows of series of these sizes with a target y, an input u that is alike and one, w, that is constant."""
     draw, series = torch.Generator().manual_seed(0), torch.arange(rows) % len(sizes)

@@ -145,9 +145,7 @@ class OwnUnits(Declared):
         spread = np.sqrt(self._square)
         varies = (self._count >= KNOWN) & (spread > FLAT * np.abs(self._mean))
         for channel, known in enumerate(varies.T):
-            ranked = np.sort(spread[known, channel])
-            place = int(EXTREME * (len(ranked) - 1)) if len(ranked) else 0
-            self._own[channel] = len(ranked) > 1 and ranked[-1 - place] > UNLIKE * ranked[place]
+            self._own[channel] = unlike(spread[known, channel])
         if self.scale == "series":
             self._own[: self.shape.outputs] = True
         return [name for name, own in zip(self.names, self._own, strict=True) if own]
@@ -211,6 +209,18 @@ class OwnUnits(Declared):
             self._count, self._mean, self._square = (
                 np.concatenate([part, more]) for part in (self._count, self._mean, self._square)
             )
+
+
+def unlike(spread: Floats) -> bool:
+    """Whether series of these standard deviations (S,) differ in scale.
+
+    Example:
+        >>> unlike(np.array([1.0, 11.0])), unlike(np.append(np.ones(19), 11.0)), unlike(np.ones(0))
+        (True, False, False)
+    """
+    ranked = np.sort(spread)
+    place = int(EXTREME * max(len(ranked) - 1, 0))
+    return len(ranked) > 1 and bool(ranked[-1 - place] > UNLIKE * ranked[place])
 
 
 def _joined(a: tuple[Floats, ...], b: tuple[Floats, ...]) -> tuple[Floats, Floats, Floats]:
