@@ -103,6 +103,7 @@ def _ages(saved: Saved, config: CheckConfig, now: datetime) -> list[CheckResult]
         named = ", ".join(f"{name} since {moments.write([time])[0]}" for time, name in old[:NAMED])
         about = f"of {len(seen):,} series whose newest row is older than --max-age"
         about += f": {named}{' ...' if len(old) > NAMED else ''}" if old else ""
+        about += "; --max-silent 0 raises an alarm" if old and config.max_silent is None else ""
         found.append(CheckResult("silent", len(old), config.max_silent, _beyond(len(old), config.max_silent), about))
     return found
 

@@ -267,6 +267,11 @@ class TrainConfig(FromBroker, RunConfig):
         description="A model for each series, learned as if it were alone (except svdgp with --set shared=true); "
         "options in rows count those of one series",
     )
+    scale: Annotated[Literal["auto", "series", "all"], Flag(HelpPanel.ONLINE)] = Field(
+        "auto",
+        description="Units of the series of a panel that share a model: series: each in those of its own standard "
+        "deviation; all: one for all; auto: series where one varies ten times as much as another in the warm-up",
+    )
     follow: Annotated[Follow, Flag(HelpPanel.ONLINE)] = False
     metrics: Annotated[MetricsAt, Flag(HelpPanel.RUN, "HOST:PORT")] = None
     epochs: Annotated[int | None, Flag(HelpPanel.BATCH, "COUNT")] = Field(
@@ -294,12 +299,12 @@ class TrainConfig(FromBroker, RunConfig):
     def _fits_together(self) -> Self:
         given = self.model_fields_set
         other = _BATCH_ONLY if self.online else _ONLINE_ONLY
-        wrong = [name for name in other if name in given and getattr(self, name) not in (None, False, "skip")]
+        wrong = [name for name in other if name in given and getattr(self, name) not in (None, False, "skip", "auto")]
         if wrong:
             there = "batch training: leave out --online" if self.online else "--online"
             raise ValueError(f"--{wrong[0].replace('_', '-')} belongs to {there}")
         if self.fleet:
-            unfit = {"simulate": None, "alarm_rate": None, "init": None, "transform": ("none",)}
+            unfit = {"simulate": None, "init": None, "transform": ("none",)}
             if never := [name for name, usual in unfit.items() if getattr(self, name) != usual]:
                 raise ValueError(f"--fleet goes without --{never[0].replace('_', '-')}")
         if self.late == "use" and self.simulate is not None:
@@ -542,4 +547,4 @@ class DemoConfig(Settings):
 
 
 _BATCH_ONLY = ("test_column", "test_tail", "test_blocks", "time_budget", "epochs", "sample")
-_ONLINE_ONLY = ("late", "follow", "source", "fleet", "score_from", "warmup", "checkpoint_every", "alarm_rate")
+_ONLINE_ONLY = ("late", "follow", "source", "fleet", "score_from", "warmup", "checkpoint_every", "alarm_rate", "scale")
