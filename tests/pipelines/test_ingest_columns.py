@@ -103,7 +103,7 @@ def test_the_quarantine_has_reason_source_line_and_the_row(tmp_path: Path) -> No
         "2024-01-01,7,again\n2024-01-04,8,fine\n"
     )
     path = write(tmp_path / "a.csv", text)
-    summary = take(tmp_path / "t", path)
+    summary = take(tmp_path / "t", path, keep_going=True)
     assert summary["added"] == 2
     assert summary["quarantined"] == {"conflict": 1, "no time": 1, "ragged": 1, "unparsable": 2}
     bad = quarantine(tmp_path / "t")
