@@ -33,6 +33,7 @@ from streamgp_data.reading.bytes import Position, name_of
 from streamgp_data.reading.cells import LINE
 from streamgp_data.reading.day_rows import DayRows
 from streamgp_data.reading.files import FileSource, open_source
+from streamgp_data.reading.lines import TextLines
 from streamgp_data.reading.melted import Melted
 from streamgp_data.reading.records import Stopped
 from streamgp_data.recordings.joined import Joined
@@ -59,6 +60,7 @@ from streamgp_pipelines.ingestion.report import (
     Progress,
     SourceReport,
     doubts,
+    innermost,
     known_format,
     readings,
     summary,
@@ -195,7 +197,7 @@ class IngestionRun:
         end = self._commit_each(parts, chosen.meta, sieve, report, start)
         self._remember_options(table, report.name)
         report.doubts += [f"{report.name}: {note}" for note in report.pace.notes(table.meta)]
-        report.doubts += report.said.notes(source.uri)
+        report.doubts += report.said.notes(source.uri) + _left_out(source)
         self._clocks[report.name] = (reader, end.lines)
         self._stopped[report.name] = source.stopped
         report.waiting = source.waiting
@@ -214,6 +216,8 @@ class IngestionRun:
         if self._table is not None:
             source, config, notes = as_table(source, config, self._table)
         chosen = plan(source, config, self._table, fill=True)
+        if isinstance(file := innermost(source), TextLines):
+            file.keys = chosen.meta.keys
         if chosen.empty:
             notes.append(f"{source.uri}: it has no column {', '.join(map(repr, chosen.empty))}: empty in its rows")
         report.reads, report.doubts = understood(source, chosen), doubts(source, chosen) + notes
@@ -372,7 +376,7 @@ class IngestionRun:
             report.keep(differ)
             report.fitting, report.versions = report.fitting + fitting, report.versions + versions
             report.reasons.update(twice)
-        report.doubts += said.notes(source.uri)
+        report.doubts += said.notes(source.uri) + _left_out(source)
         report.waiting = source.waiting
         if not (start.bytes or self._config.keep_going or self._config.follow):
             report.refusal = refusal.verdict()
@@ -543,6 +547,11 @@ def _of_joined(source: Joined, config: IngestConfig) -> IngestConfig:
     every = config.every or (None if source.every_ns is None else f"{source.every_ns}ns")
     time = config.time if config.time == ROW and not source.numbered else source.time_column
     return config.model_copy(update={"time": time, "time_format": source.time_format, "every": every})
+
+
+def _left_out(source: FileSource) -> list[str]:
+    file = innermost(source)
+    return file.left_out() if isinstance(file, TextLines) else []
 
 
 def _wound_up(source: FileSource, chosen: Plan, start: Position) -> TimeReader | None:
