@@ -54,6 +54,15 @@ class Service:
         return next((error for error in found if error is not None), None)
 
     @property
+    def failures(self) -> list[str]:
+        """Which tables could not be written when rows were sent last, and why."""
+        return [
+            f"rows of {PurePath(intake.table.path).name} could not be written: {intake.failure.message}"
+            for intake in self.intakes.values()
+            if intake.failure is not None
+        ]
+
+    @property
     def leaps(self) -> list[str]:
         """What those who ask for its health should know of the clocks of rows."""
         found = [
