@@ -356,6 +356,9 @@ def test_alarms_are_answered_and_passed_on(home: Path) -> None:
 
     with client_of(home, "watched") as client:  # an alarm outlives a restart
         assert [one["ds"] for one in raised(client)] == [rows[1]["t"]]
+    with serving(config_of(home, "plain", "watched", on_alarm="cat")) as service:  # one without alarms is named
+        (note,) = service.warnings
+        assert note.startswith("plain:") and "--alarm-rate" in note
 
 
 def test_scored_forecasts_are_those_that_were_issued(home: Path) -> None:
