@@ -89,8 +89,16 @@ class Moments:
         return pl.Series(micros / (size / 1000) + rest / size)
 
     def say(self, value: int) -> str:
-        """One time in a message."""
-        return f"{self.write(np.array([value]))[0]}{f' {self.unit}' if self.elapsed else ''}"
+        """One time in a message; of an epoch its date too.
+
+        Example:
+            >>> Moments(form="epoch-ms").say(1577836800 * 10**9), Moments(form="elapsed-s").say(10**9)
+            ('1577836800000 (2020-01-01 00:00:00+00:00)', '1 s')
+        """
+        written = self.write(np.array([value]))
+        if self.clock and self.numbers and not self.elapsed:
+            return f"{written[0]} ({self.shown(written)[0]})"
+        return f"{written[0]}{f' {self.unit}' if self.elapsed else ''}"
 
     def read(
         self, column: pl.Series, series: pl.Series | None, where: str, first: int, given: str | None = None
