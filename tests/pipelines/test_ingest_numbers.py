@@ -238,7 +238,7 @@ def test_what_a_column_cannot_hold_is_put_aside(name: str, tmp_path: Path) -> No
     column, later, values, kept = NARROW[name]
     schema = pa.schema([("ds", pa.timestamp("us")), ("y", column)])
     Table.create(tmp_path / "t", schema, TableMeta(time="ds", time_format="iso"))
-    summary = take(tmp_path / "t", parquet(tmp_path / "b.parquet", later, *values))
+    summary = take(tmp_path / "t", parquet(tmp_path / "b.parquet", later, *values), keep_going=True)
     assert rows(tmp_path / "t")["y"].to_list() == kept
     assert summary["quarantined"] == {"unparsable": len(values) - len(kept)}
 
