@@ -24,11 +24,11 @@ from streamgp_data.reading.cells import NULLS, said
 from streamgp_data.reading.files import FileSource
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.table import Table, TableMeta
+from streamgp_pipelines.ingestion.acceptance import GOING, NO_FAULTS
 from streamgp_pipelines.ingestion.chunk import Sorted
 from streamgp_pipelines.ingestion.naming import MOST, naming
 from streamgp_pipelines.ingestion.pieces import Pieces
 from streamgp_pipelines.ingestion.plan import Plan
-from streamgp_pipelines.ingestion.refusal import GOING, NO_FAULTS
 from streamgp_pipelines.ingestion.units import SaidUnits, is_number
 from streamgp_pipelines.pace import Pace
 

@@ -40,6 +40,7 @@ from streamgp_data.recordings.joined import Joined
 from streamgp_data.recordings.tree import SECONDS
 from streamgp_data.table import Table, TableMeta
 from streamgp_data.times import TimeReader
+from streamgp_pipelines.ingestion.acceptance import Acceptance
 from streamgp_pipelines.ingestion.choosing import as_table, asked_for
 from streamgp_pipelines.ingestion.chunk import (
     PreparedChunk,
@@ -54,7 +55,6 @@ from streamgp_pipelines.ingestion.pairing import by_periods, paired
 from streamgp_pipelines.ingestion.pieces import Pieces
 from streamgp_pipelines.ingestion.plan import ROW, Plan, interval, plan, time_name
 from streamgp_pipelines.ingestion.prefetch import prefetch
-from streamgp_pipelines.ingestion.refusal import Refusal
 from streamgp_pipelines.ingestion.report import (
     IngestProgress,
     Progress,
@@ -326,9 +326,9 @@ class IngestionRun:
     def _refused(self, first: PreparedChunk, source: FileSource, chosen: Plan, report: SourceReport) -> bool:
         """Whether a source is refused that no rows were taken of: its first rows say so, and then all of them. Its
         report is then that of a dry run, and nothing was written."""
-        refusal = self._refusal(source, chosen)
-        refusal.add(first, self._repeated(first, chosen.meta))
-        if refusal.verdict() is None:
+        acceptance = self._acceptance(source, chosen)
+        acceptance.add(first, self._repeated(first, chosen.meta))
+        if acceptance.verdict() is None:
             return False
         counted = SourceReport(report.name, reads=report.reads, doubts=[*report.doubts], state="refused")
         self._dry = None
@@ -338,11 +338,11 @@ class IngestionRun:
         self._sources[report.name] = counted
         return True
 
-    def _refusal(self, source: FileSource, chosen: Plan) -> Refusal:
+    def _acceptance(self, source: FileSource, chosen: Plan) -> Acceptance:
         """The judge of a source."""
         before = sum(one.fitting for one in self._sources.values() if one.refusal is None)
         rows = 0 if self._table is None else self._table.rows
-        return Refusal(source.uri, chosen.meta, chosen.clock, fresh=not (before or rows))
+        return Acceptance(source.uri, chosen.meta, chosen.clock, fresh=not (before or rows))
 
     def _repeated(self, part: PreparedChunk, meta: TableMeta) -> Counter[str]:
         """How many rows of the first chunk of a new table have the series and time of another one."""
@@ -360,7 +360,7 @@ class IngestionRun:
             self._dry = DryRun(meta, table)
         sieve = Sieve(chosen.schema, meta.time, meta.series, report.name)
         report.pieces, said = Pieces(source.uri, meta), SaidUnits(source, chosen.schema, meta, table)
-        refusal = self._refusal(source, chosen)
+        acceptance = self._acceptance(source, chosen)
         if parts is None:
             parts = prefetch(_prepared(source, chosen, _wound_up(source, chosen, start), sieve, start))
         for part in report.pieces.seen(parts):
@@ -371,7 +371,7 @@ class IngestionRun:
             rows = part.table.filter(pa.array(part.good))
             said.add(rows)
             fitting, versions, twice, differ = self._dry.count(rows)
-            refusal.add(part, twice)
+            acceptance.add(part, twice)
             report.meta, report.first = meta, report.first or rows
             report.keep(differ)
             report.fitting, report.versions = report.fitting + fitting, report.versions + versions
@@ -379,7 +379,7 @@ class IngestionRun:
         report.doubts += said.notes(source.uri) + _left_out(source)
         report.waiting = source.waiting
         if not (start.bytes or self._config.keep_going or self._config.follow):
-            report.refusal = refusal.verdict()
+            report.refusal = acceptance.verdict()
 
     def _repair(
         self, source: FileSource, chosen: Plan, sieve: Sieve, report: SourceReport, start: Position

@@ -308,7 +308,8 @@ async def _forecast(
         beside = (marked, host.lagging, named)
         kept = view.kept("forecast", *asked, *beside)
         try:
-            kept = kept or await run_in_threadpool(view.forecast, *asked, rows, *beside)
+            if kept is None:
+                kept = await run_in_threadpool(view.forecast, *asked, rows, *beside)
             return _response(kept, form, view)
         except DataError as error:  # of inputs that begin after rows which were sent, and are not learned yet
             if (newer := await _newer(host, view, until)) is None:

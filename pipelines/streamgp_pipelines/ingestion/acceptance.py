@@ -20,7 +20,7 @@ _CELLS = 1000
 """Times of a source that a format is sought for."""
 
 
-class Refusal:
+class Acceptance:
     """Counts the rows of a source that the table has none of yet, and says whether to refuse it.
 
     A table without rows takes no source of which more than half of the rows would go to its quarantine; a table with
