@@ -603,10 +603,11 @@ class Forecaster(Shown):
 
     @checked
     def save(self, path: str | Path) -> Path:
-        """Write a checkpoint, which `streamgp.load` and `streamgp forecast` read; returns the directory.
+        """Write a checkpoint, which `streamgp.load` and `streamgp forecast` read; returns the directory. Of several
+        that are saved there, also at once, the last is read.
 
         Raises:
-            StateError: nothing was read yet.
+            StateError: nothing was read yet, or a run of `streamgp train` has its checkpoint there, with more rows.
             ServiceError: it cannot be written.
         """
         self._stream.save(Path(path))

@@ -408,6 +408,11 @@ class ForecastConfig(Settings):
         "matched by time: a file as ingest reads it (.csv, .parquet, .xlsx ...); times as in the source, "
         "or ISO 8601",
     )
+    time_format: Annotated[str | None, Flag(HelpPanel.FORECAST, "FORMAT")] = Field(
+        None,
+        description="How --future writes its times, as of ingest: iso, epoch-ms, '%d.%m.%Y %H:%M' ...; default: as in "
+        "the source, or ISO 8601",
+    )
     device: Annotated[Device, Flag(HelpPanel.FORECAST)] = "auto"
     strict: Annotated[bool, Flag(HelpPanel.FORECAST)] = Field(
         False, description="Fail if the newest checkpoint is damaged, instead of using the one before"
@@ -463,6 +468,8 @@ class ForecastConfig(Settings):
             raise ValueError("give --paths or --plug-in, not both: plug-in has one path")
         if self.history is not None and self.plot is None:
             raise ValueError("--history belongs to --plot")
+        if self.time_format is not None and self.future is None:
+            raise ValueError("--time-format belongs to --future")
         if self.samples is not None and not self.simulates:
             raise ValueError("--samples belongs to a simulation: give --paths too")
         if self.follow and (self.checkpoint is None or (self.output is None and self.plot is None)):

@@ -438,7 +438,9 @@ def forecast(config: ForecastConfig) -> Forecast:
                 hint="leave it out, or train with --known COLUMNS",
             )
         columns = forecaster.spec.inputs if config.simulates else None
-        future, notes = read_future(config.future, forecaster.spec, forecaster.moments, columns, forecaster.units)
+        future, notes = read_future(
+            config.future, forecaster.spec, forecaster.moments, columns, forecaster.units, config.time_format
+        )
     try:
         found = _asked(forecaster, config, future)
     except DataError as error:  # half a line that was left out may be what is missing

@@ -280,4 +280,4 @@ def _when(given: KnownPath, series: int, behind: int, naming: Naming) -> str:
     """The time of a row that is missing, where it is known."""
     if not len(given.ds):
         return ""
-    return f", at {naming.times(torch.from_numpy(given.ds[series, behind : behind + 1]))[0]}"
+    return f", at {naming.moments.say(int(given.ds[series, behind]))}"
