@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import Due, Json, Shape
+from streamgp.forecasting.issued import LOG_SCALE
 from streamgp.forecasting.masses import YOUNGEST, Masses
 from streamgp.state import Arrays, Declared, Nested, Value
 
@@ -146,7 +147,7 @@ class Alarms(Declared):
         self._reserve(series)
         middle, low, high = due.quantiles.numpy()[self._at]
         first = (due.column.numpy() % self.shape.horizon == 0) & ~np.isnan(middle)
-        scale, y = np.exp(due.features[0].numpy()), due.y.numpy()
+        scale, y = np.exp(due.features[LOG_SCALE].numpy()), due.y.numpy()
         p, kind = np.full(len(y), np.nan), np.zeros(len(y), np.int64)
         width = np.maximum(np.where(y > middle, high - middle, middle - low), FLOOR * scale + 1e-300)
         with np.errstate(over="ignore", divide="ignore"):

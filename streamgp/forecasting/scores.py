@@ -30,8 +30,8 @@ from torch import Tensor
 
 from streamgp.base import Due, Json, Shape
 from streamgp.forecasting import outcomes
-from streamgp.forecasting.bands import PHASE
 from streamgp.forecasting.calibration import Calibration
+from streamgp.forecasting.issued import PHASE
 from streamgp.forecasting.lanes import whole
 from streamgp.forecasting.metrics import METRICS, Kind
 from streamgp.forecasting.outliers import Largest, Outliers

@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import FLOAT, Due, Inputs, Json, Shape
-from streamgp.forecasting.bands import Bands, Floats, Ints, Issued, Questions
+from streamgp.forecasting.bands import Bands, Floats, Ints, Questions
 from streamgp.forecasting.calibration import Calibration
+from streamgp.forecasting.issued import Issued
 from streamgp.forecasting.volatility import TINY, Errors
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.state import Arrays, Declared, Nested

@@ -18,7 +18,7 @@ it. The error of a row is the median |error| of its steps: in a new regime all a
 covers them. One spike does not move it: of a row after it only the step is wrong whose forecast began at the spike, and
 of one step ahead that is the row after it alone."""
 JUMPS = np.array([0.7, 0.3, 0.15])
-"""Log excess of the volatility at once, the fast and the daily over the slow one that is taken for noise; twice it
+"""(3,) Log excess of the volatility at once, the fast and the daily over the slow one that is taken for noise; twice it
 counts in full."""
 START = 2
 """Rows that the raw standard deviation of a series' first forecast counts as, in its volatility: that of a mix whose
@@ -65,6 +65,20 @@ class KnownErrors(NamedTuple):
     def rows(self, rows: Ints) -> KnownErrors:
         """Of these forecasts, (R,)."""
         return KnownErrors(self.sums[rows], self.newest[rows])
+
+
+class LogVolatility(NamedTuple):
+    """Logarithms of the size of errors that N forecasts know of, of O outputs.
+
+    Attributes:
+        at_once: (N, O) of the last rows.
+        fast, daily, slow: (N, O) weighted means, see HALF_LIVES.
+    """
+
+    at_once: Floats
+    fast: Floats
+    daily: Floats
+    slow: Floats
 
 
 class Volatility:
@@ -172,10 +186,10 @@ class Volatility:
         """What is known of the errors of these series (N,)."""
         return KnownErrors(self._errors[series], self._newest[series])
 
-    def _logs(self, seen: KnownErrors, raw: Floats) -> Floats:
-        """(N, O, 4) log volatility: at once, fast, daily, slow; raw: (N, O) promised."""
+    def _logs(self, seen: KnownErrors, raw: Floats) -> LogVolatility:
+        """raw: (N, O) promised."""
         at_once = np.log(SHARE * np.sort(seen.newest, -1)[..., seen.newest.shape[-1] // 2] + TINY)
-        return np.concatenate([at_once[..., None], self._volatility(seen.sums, raw)], -1)
+        return LogVolatility(at_once, *np.moveaxis(self._volatility(seen.sums, raw), -1, 0))
 
     def _meet(self, series: Ints, deviation: Floats, profile: Floats) -> None:
         """A new series starts with the standard deviations of its first forecast; all (N, ...)."""

@@ -27,7 +27,8 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Assesses, Due, Fleet, Inputs, Model, Predictive, Progress, Stateful, Step, Timed
 from streamgp.forecasting.alarms import Alarms
-from streamgp.forecasting.bands import Bands, Issued, Questions, features
+from streamgp.forecasting.bands import Bands, Questions
+from streamgp.forecasting.issued import Issued, feature_count
 from streamgp.forecasting.scores import Scores
 from streamgp.forecasting.units import in_units
 from streamgp.forecasting.volatility import TINY, Errors
@@ -103,7 +104,7 @@ class Learner:
         self.windows = Windows(self.recipe.spec)
         shape = self.windows.shape
         calibration, period = self.calibration, self.phases.period
-        kept = len(calibration.probabilities), features(calibration)
+        kept = len(calibration.probabilities), feature_count(calibration)
         self.ledger = Ledger(shape, *kept, self.model.family)
         free = replace(calibration, lower=None, upper=None, finds=False)
         inner = free if calibration.transformed else calibration
@@ -428,7 +429,7 @@ class Learner:
 
     def _uncalibrated(self, issued: Predictive) -> Issued:
         """Quantiles that are not known."""
-        kept, shape = (len(self.calibration.probabilities), features(self.calibration)), issued.mean.shape
+        kept, shape = (len(self.calibration.probabilities), feature_count(self.calibration)), issued.mean.shape
         return Issued(*(torch.full((count, *shape), torch.nan, dtype=FLOAT) for count in kept))
 
     def _calibrated(self, asks: Asks, issued: Predictive, answers: Answers) -> Issued:
