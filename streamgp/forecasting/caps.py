@@ -61,7 +61,8 @@ class Caps(Declared):
 
     def earned(self, units: Ints) -> Bools:
         """(V,) whether caps have cost next to nothing."""
-        return np.asarray(self._lost[units, 1] <= (1 + ALLOWED) * self._lost[units, 0])
+        without, capped = self._lost[units].T
+        return np.asarray(capped <= (1 + ALLOWED) * without)
 
     def table(self, units: Ints, p: Floats) -> Floats:
         """(V, phases, groups, Q) caps of quantiles p (Q,) above ½, in raw standard deviations from the point."""

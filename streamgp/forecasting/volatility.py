@@ -35,6 +35,12 @@ MOST_HALVINGS = 500
 """Powers of 2 that a weight may grow by in a sum: float64 has 1023."""
 
 
+OF_ERRORS, OF_PROFILE = range(2)
+"""Places in the last axis of sums: of |errors|, and of what the profile promised of them."""
+FAST = 0
+"""Place of the fast volatility in the axis of HALF_LIVES."""
+
+
 class Errors(NamedTuple):
     """Errors that became known now, truth − mean. A rows in the order in which they became current, P errors.
 
@@ -95,7 +101,7 @@ class Volatility:
         self.shape, self.cycle, self.apart, self._start = shape, cycle, apart, start
         outputs = shape.outputs
         self._decay = 0.5 ** (1 / (HALF_LIVES * cycle))  # (3,) a row
-        self._errors = np.zeros((0, outputs, 3, 2))  # (S, O, 3, 2) weighted sums of |error| and of the profile
+        self._errors = np.zeros((0, outputs, 3, 2))  # (S, O, 3, 2) weighted sums, OF_ERRORS and OF_PROFILE
         newest = AT_ONCE if shape.horizon > 1 else AT_ONCE + 2
         self._newest = np.zeros((0, outputs, newest))  # (S, O, J) of `KnownErrors`
         self._raw = np.zeros((0, outputs))  # (S, O) mean |error| that the first forecast of the series promised
@@ -132,8 +138,9 @@ class Volatility:
         found = KnownErrors(np.empty((rows, outputs, 3, 2)), np.empty((rows, *self._newest.shape[1:])))
         for block in blocks(local, len(held)):
             own, laid = held[block.own], block.laid(new, 0.0)
-            sums = self._decayed(laid[..., :2], self._errors[own])
-            newest = _newest(laid[..., 2], laid[..., 1] > 0, self._newest[own])
+            of_sums, middle = laid[..., :-1], laid[..., -1]
+            sums = self._decayed(of_sums, self._errors[own])
+            newest = _newest(middle, of_sums[..., OF_PROFILE] > 0, self._newest[own])
             block.put(found.sums, sums)
             block.put(found.newest, newest)
             self._errors[own], self._newest[own] = sums[:, -1], newest[:, -1]
@@ -146,8 +153,8 @@ class Volatility:
 
         As no term is negative, the sum of λ⁻ʲx, times λʲ, has all digits of it, while λ⁻ʲ does not overflow.
         """
-        known = (new[..., 1] > 0).cumsum(1)  # (B, N, O)
-        found, most = np.empty((*known.shape, 3, 2)), max(int(MOST_HALVINGS / -np.log2(self._decay[0])), 1)
+        known = (new[..., OF_PROFILE] > 0).cumsum(1)  # (B, N, O)
+        found, most = np.empty((*known.shape, 3, 2)), max(int(MOST_HALVINGS / -np.log2(self._decay[FAST])), 1)
         for start in range(0, known.shape[1], most):
             rows = slice(start, start + most)
             count = known[:, rows] - (known[:, start - 1 : start] if start else 0)
@@ -179,7 +186,7 @@ class Volatility:
 
     def _volatility(self, sums: Floats, raw: Floats) -> Floats:
         """(..., O, 3, 2) sums, (..., O) promised -> (..., O, 3) log volatility, at least a thousandth of `raw`."""
-        known = sums[..., 0] / np.maximum(sums[..., 1], TINY)
+        known = sums[..., OF_ERRORS] / np.maximum(sums[..., OF_PROFILE], TINY)
         return np.asarray(np.log(np.maximum(known, 1e-3 * raw[..., None] + TINY)))
 
     def _seen(self, series: Ints) -> KnownErrors:
@@ -196,7 +203,7 @@ class Volatility:
         if not len(series):
             return
         codes, first = firsts(series)
-        new = self._errors[codes, :, 0, 1].max(1) == 0
+        new = self._errors[codes, :, FAST, OF_PROFILE].max(1) == 0
         codes, first = codes[new], first[new]
         promised = 0.8 * np.exp(np.log(deviation[first] + TINY) - profile[first]).mean(-1)  # (n, O): E|x| of a normal x
         weight = 1 - self._decay**self._start
@@ -206,7 +213,8 @@ class Volatility:
     def _begin_profile(self, lanes: Lanes, deviation: Floats) -> None:
         """A new stream starts with the profile of its first forecast, among those of (N, O, H)."""
         k, first = firsts(lanes.at)
-        new = ~self._steps[lanes.own[k], 0].any((1, 2))
+        of_profile, _ = np.moveaxis(self._steps[lanes.own[k]], 1, 0)
+        new = ~of_profile.any((1, 2))
         start = np.maximum(deviation[first[new]], TINY)
         weight = np.full_like(start, self.cycle / 2)
         self._steps[lanes.own[k[new]]] = np.stack([weight, weight * start / start.mean(2, keepdims=True)], 1)
