@@ -184,7 +184,7 @@ def scores(y: Array, mean: Array, quantiles: Array) -> tuple[float, float, float
 
 
 def main(folder: Path) -> int:
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_data.ingestion.ingest import IngestConfig, ingest
 
     table, parts, missed = list[list[str]](), list[list[str]](), list[str]()
     for name, log in logs(folder).items():

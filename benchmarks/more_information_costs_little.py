@@ -38,7 +38,7 @@ TEXT = (
 
 def prepared(work: Path) -> Path:
     """The table, with columns of noise."""
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_data.ingestion.ingest import IngestConfig, ingest
 
     rows = pl.read_csv(ROOT / "data" / "elecdemand.csv")
     generator = np.random.default_rng(7)

@@ -55,7 +55,7 @@ def targets(folder: Path) -> list[tuple[str, Log, tuple[int, ...]]]:
 
 
 def main(folder: Path) -> int:
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_data.ingestion.ingest import IngestConfig, ingest
 
     table, missed = list[list[str]](), list[str]()
     for name, log, steps in targets(folder):

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from streamgp_data.numbers import number
 from streamgp_pipelines.config import ReportConfig
 from streamgp_pipelines.describe import describe_table
-from streamgp_pipelines.numbers import number
 from streamgp_pipelines.reporting.page import LARGEST
 from streamgp_pipelines.reporting.report import Report, report
 from streamgp_pipelines.reporting.run import open_run

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from streamgp.errors import UsageError
 from streamgp.forecasting.outcomes import wilson
+from streamgp_data.numbers import number
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.forecasting.past import recent
-from streamgp_pipelines.numbers import number
 from streamgp_pipelines.titles import axis_label
 
 if TYPE_CHECKING:

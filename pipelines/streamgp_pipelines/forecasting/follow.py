@@ -8,13 +8,12 @@ from functools import partial
 from threading import Event
 
 from streamgp.errors import StreamgpError
+from streamgp_data.patience import Patience, Stored
 from streamgp_data.remote import refresh, shown
 from streamgp_data.table import Table
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.forecasting.forecast import forecast
 from streamgp_pipelines.forecasting.results import Forecast
-from streamgp_pipelines.health import Stored
-from streamgp_pipelines.patience import Patience
 
 POLL_SECONDS = 1.0
 

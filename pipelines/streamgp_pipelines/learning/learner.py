@@ -38,6 +38,7 @@ from streamgp.recalled import RecalledByName
 from streamgp.windows.calendar import Ints
 from streamgp.windows.ledger import Ledger
 from streamgp.windows.windows import Answers, Asks, Windows
+from streamgp_data.numbers import number
 from streamgp_pipelines.learning.clock import Stopwatch
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.counts import Counts
@@ -50,7 +51,6 @@ from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.rollout import Rehearsal
 from streamgp_pipelines.learning.separate import Separate
 from streamgp_pipelines.learning.warming import NEVER, WarmUp
-from streamgp_pipelines.numbers import number
 
 
 class Learner:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
+from streamgp_data.ingestion.report import IngestProgress
+from streamgp_data.patience import Patience
 from streamgp_data.table import Table
 from streamgp_pipelines.config.ingest import IngestConfig
 from streamgp_pipelines.health import Health
-from streamgp_pipelines.ingestion.report import IngestProgress
 from streamgp_pipelines.live.follow import Say, follow
-from streamgp_pipelines.patience import Patience
 
 ENDING = 30.0
 """Seconds that the end may take: a broker that is away is not waited for."""

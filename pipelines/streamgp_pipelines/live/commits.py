@@ -19,8 +19,13 @@ import pyarrow as pa
 
 from streamgp.errors import DataError, TableError, UsageError
 from streamgp_data.admission import SAME
+from streamgp_data.ingestion.chunk import PreparedChunk, Sieve, Sorted, put_future_aside, put_surplus_aside
+from streamgp_data.ingestion.plan import Plan, plan, plan_as_table
+from streamgp_data.ingestion.taken import TakenRows
+from streamgp_data.ingestion.writer import Lot, Writer
 from streamgp_data.instants import ELAPSED
 from streamgp_data.messages import Message
+from streamgp_data.patience import Patience
 from streamgp_data.quarantine import QUARANTINE
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.cells import LINE
@@ -28,13 +33,8 @@ from streamgp_data.table import SEQ, Table
 from streamgp_data.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.config.settings import AHEAD
-from streamgp_pipelines.health import TakenRows
-from streamgp_pipelines.ingestion.chunk import PreparedChunk, Sieve, Sorted, put_future_aside, put_surplus_aside
-from streamgp_pipelines.ingestion.plan import Plan, plan, plan_as_table
-from streamgp_pipelines.ingestion.writer import Lot, Writer
 from streamgp_pipelines.live.decoding import Content, Decoder, Messages
 from streamgp_pipelines.live.positions import Positions
-from streamgp_pipelines.patience import Patience
 
 UNKNOWN = 1000
 """Messages without a row that may come before the first row says what a new table is."""

@@ -13,12 +13,12 @@ from typing import TypeVar
 from streamgp.errors import UsageError
 from streamgp_data import remote
 from streamgp_data.instants import ELAPSED
+from streamgp_data.patience import Patience
 from streamgp_data.table import Table
 from streamgp_pipelines.config.serve import ServeConfig
 from streamgp_pipelines.health import Health
 from streamgp_pipelines.learning.checkpointing import held
 from streamgp_pipelines.live.beside import Beside
-from streamgp_pipelines.patience import Patience
 from streamgp_pipelines.serving.host import Host, resume
 from streamgp_pipelines.serving.intake import Intake
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from streamgp.base import Due, Progress, Step, Tracker
 from streamgp_data.batches import micro_batches, together
+from streamgp_data.patience import Patience
 from streamgp_data.table import KNOWN
 from streamgp_pipelines.health import Learned
 from streamgp_pipelines.learning.curves import lap_metrics
 from streamgp_pipelines.learning.predictions import Predictions
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.live.beside import Beside
-from streamgp_pipelines.patience import Patience
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.summary import (
     add_point,

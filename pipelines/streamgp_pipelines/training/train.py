@@ -16,6 +16,7 @@ import torch
 from streamgp.base import Due, Json, ModelCard, Progress, Tracker
 from streamgp.errors import UsageError
 from streamgp_data import checkpoint, remote
+from streamgp_data.patience import Patience
 from streamgp_data.table import Table
 from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.config import TrainConfig
@@ -33,7 +34,6 @@ from streamgp_pipelines.learning.session import Session, open_session
 from streamgp_pipelines.learning.shard import Since, Workers, here
 from streamgp_pipelines.learning.survey import is_undecided
 from streamgp_pipelines.live.beside import Beside, taking
-from streamgp_pipelines.patience import Patience
 from streamgp_pipelines.stages import finishing
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.alarming import Bell

@@ -33,6 +33,7 @@ from streamgp.kernels import Tied
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.scaling import Standardiser
+from streamgp_data.numbers import number
 from streamgp_data.table import Table
 from streamgp_pipelines.assembly import as_text, flatten
 from streamgp_pipelines.config import TuneConfig
@@ -45,7 +46,6 @@ from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.session import Columns
 from streamgp_pipelines.learning.survey import surveyed
 from streamgp_pipelines.learning.whole import advice, check_columns
-from streamgp_pipelines.numbers import number
 from streamgp_pipelines.stages import finishing
 from streamgp_pipelines.tasks import Cluster, Report, Tasks, tasks_of
 from streamgp_pipelines.tuning.methods import METHODS, AutoOptions, find, read_options

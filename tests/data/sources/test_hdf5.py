@@ -19,6 +19,7 @@ from scipy.sparse import eye
 
 from streamgp import registry
 from streamgp.errors import DataError, UsageError
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_data.reading.cells import FAULT, LINE, TEXT
 from streamgp_data.reading.files import open_source
 from streamgp_data.reading.process import started
@@ -27,8 +28,7 @@ from streamgp_data.recordings.apart import Apart
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.table import Table
 from streamgp_pipelines.config import DescribeConfig, IngestConfig
-from streamgp_pipelines.ingestion.ingest import ingest
-from streamgp_pipelines.ingestion.look import describe_file
+from streamgp_pipelines.describe_file import describe_file
 
 pytestmark = pytest.mark.usefixtures("read_here")
 

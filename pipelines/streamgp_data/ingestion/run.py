@@ -27,6 +27,33 @@ from streamgp_data.admission import Admission
 from streamgp_data.compaction import Compaction
 from streamgp_data.delta import Conflict
 from streamgp_data.event_time import NEVER
+from streamgp_data.ingestion.choosing import as_table, asked_for
+from streamgp_data.ingestion.chunk import (
+    PreparedChunk,
+    Sieve,
+    Sorted,
+    in_time_order,
+    put_future_aside,
+    put_surplus_aside,
+)
+from streamgp_data.ingestion.dry_run import DryRun
+from streamgp_data.ingestion.pairing import by_periods, paired
+from streamgp_data.ingestion.pieces import Pieces
+from streamgp_data.ingestion.plan import ROW, Plan, interval, plan, time_name
+from streamgp_data.ingestion.prefetch import prefetch
+from streamgp_data.ingestion.report import (
+    IngestProgress,
+    Progress,
+    SourceReport,
+    doubts,
+    known_format,
+    readings,
+    summary,
+    understood,
+)
+from streamgp_data.ingestion.reread import ReadOptions, other_line
+from streamgp_data.ingestion.units import SaidUnits
+from streamgp_data.patience import Patience, Stored
 from streamgp_data.quarantine import SUPERSEDED, Quarantine
 from streamgp_data.reading.bytes import Position, name_of
 from streamgp_data.reading.cells import LINE
@@ -38,37 +65,9 @@ from streamgp_data.recordings.joined import Joined
 from streamgp_data.recordings.tree import SECONDS
 from streamgp_data.table import Table, TableMeta
 from streamgp_data.times import TimeReader
-from streamgp_pipelines.ingestion.choosing import as_table, asked_for
-from streamgp_pipelines.ingestion.chunk import (
-    PreparedChunk,
-    Sieve,
-    Sorted,
-    in_time_order,
-    put_future_aside,
-    put_surplus_aside,
-)
-from streamgp_pipelines.ingestion.dry_run import DryRun
-from streamgp_pipelines.ingestion.pairing import by_periods, paired
-from streamgp_pipelines.ingestion.pieces import Pieces
-from streamgp_pipelines.ingestion.plan import ROW, Plan, interval, plan, time_name
-from streamgp_pipelines.ingestion.prefetch import prefetch
-from streamgp_pipelines.ingestion.report import (
-    IngestProgress,
-    Progress,
-    SourceReport,
-    doubts,
-    known_format,
-    readings,
-    summary,
-    understood,
-)
-from streamgp_pipelines.ingestion.reread import ReadOptions, other_line
-from streamgp_pipelines.ingestion.units import SaidUnits
-from streamgp_pipelines.patience import Patience
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.health import Stored
 
 
 T = TypeVar("T")

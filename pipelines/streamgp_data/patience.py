@@ -5,16 +5,39 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Event
 from typing import TypeVar
 
+from streamgp_data.numbers import lasting
 from streamgp_data.remote import unanswered, without_credentials
-from streamgp_pipelines.health import Stored
 
 SHORTEST, LONGEST = 0.5, 30.0
 """Seconds from one attempt to reach a service to the next, which double."""
 
 T = TypeVar("T")
+
+
+@dataclass
+class Stored:
+    """Of what is kept in a store.
+
+    Attributes:
+        away_since: since when the store has not answered, monotonic seconds; None while it does.
+    """
+
+    away_since: float | None = None
+
+    @property
+    def away(self) -> float:
+        """Seconds for which the store has not answered; 0 while it does."""
+        since = self.away_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def said(self) -> str:
+        """The same in words; "" while it answers."""
+        return "" if self.away_since is None else f", the store has not answered for {lasting(self.away)}"
 
 
 class Patience:
