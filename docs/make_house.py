@@ -248,8 +248,9 @@ def render() -> str:
         "**Missed.** What a user can do was never to be removed for it, and more was added. Changes that made the "
         "product smaller took away about 500 lines in all; the others added, by subject and roughly:",
         table(["added since the start", "lines"], list(map(list, GROWTH.items()))),
-        "The data library takes from the pipelines the types of two arguments of `ingest`, the options (`IngestConfig`) "
-        "and `Health`, and imports neither when it runs: options of all commands are declared in one place.",
+        "The data library takes from the pipelines the types of two arguments of `ingest`, the options "
+        "(`IngestConfig`) and `Health`, and imports neither when it runs: the options of all commands are declared in "
+        "one place.",
         "## Options",
         table(
             ["", "start", "today"],

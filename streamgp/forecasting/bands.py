@@ -60,7 +60,7 @@ from streamgp.forecasting.error_shape import (
     View,
 )
 from streamgp.forecasting.issued import JUDGED, AtIssue, Issued, MassesAtIssue, ScaleFeatures
-from streamgp.forecasting.lanes import Lanes, whole
+from streamgp.forecasting.lanes import Lanes, longer, whole
 from streamgp.forecasting.masses import AtOrigin, Masses
 from streamgp.forecasting.origins import STATES, course, states
 from streamgp.forecasting.outages import Outages
@@ -296,10 +296,7 @@ class Bands(Declared, Volatility):
             self._reach.reserve(len(self._raw) - len(self._reach))
         grown = len(self._raw) * self.shape.outputs - len(self._split)
         if self.apart and grown > 0:
-            self._lost, self._split = (
-                np.concatenate([part, np.zeros((grown, *part.shape[1:]), part.dtype)])
-                for part in (self._lost, self._split)
-            )
+            self._lost, self._split = longer(self._lost, grown), longer(self._split, grown)
             self._trackers.reserve(grown)
             self._masses.reserve(grown)
             self._bounds.reserve(grown)

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgp.forecasting.lanes import longer
 from streamgp.state import Arrays, Declared
 
 Bools: TypeAlias = NDArray[np.bool_]
@@ -52,7 +53,7 @@ class Bounds(Declared):
 
     def reserve(self, units: int) -> None:
         """Room for this many more units."""
-        self._counts = np.concatenate([self._counts, np.zeros((units, 3), np.int64)])
+        self._counts = longer(self._counts, units)
 
     def lower(self, units: Ints) -> Floats:
         """(...) the bounds of units (...); -inf: none."""

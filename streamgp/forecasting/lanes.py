@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+Number = TypeVar("Number", bound=np.generic)
 
 
 class Lanes(NamedTuple):
@@ -79,6 +80,16 @@ def whole(values: Floats) -> Ints:
         [2, 0]
     """
     return np.nan_to_num(values).astype(np.int64)
+
+
+def longer(array: NDArray[Number], rows: int) -> NDArray[Number]:
+    """An array with this many rows of zeros after its own.
+
+    Example:
+        >>> longer(np.ones((1, 2)), 1).tolist()
+        [[1.0, 1.0], [0.0, 0.0]]
+    """
+    return np.concatenate([array, np.zeros((rows, *array.shape[1:]), array.dtype)])
 
 
 def blocks(at: Ints, count: int) -> Iterator[AlignedStreams]:

@@ -48,8 +48,8 @@ RIDGE = 4.0 * np.array([0.01, 1.0, 1.0, 1.0, 1.0, 1.0])
 AWAY = -4.0
 """Mean of the prior of the constant, where the last value is elsewhere; all other means are 0."""
 WIDTH = len(RIDGE)
-INSIDE, AROUND = range(2)
-"""Places of the counts of truths in a mass, and around it."""
+INSIDE = 0
+"""Place of the counts of truths in a mass; those around it follow."""
 ELSEWHERE, HERE = range(2)
 """Places of the weights where the last value is elsewhere, and where it is in the mass."""
 CONSTANT = 0
@@ -97,7 +97,7 @@ class Masses(Declared):
     def __init__(self, outputs: int, horizon: int) -> None:
         self.value = np.full((outputs, SLOTS), np.inf)
         self._horizon = horizon
-        self._counts = np.zeros((outputs, SLOTS, 2))  # truths INSIDE and AROUND
+        self._counts = np.zeros((outputs, SLOTS, 2))  # truths in the mass, and around it
         self._sums = np.zeros((outputs, 3))  # truths, their sum and that of their squares
         self._inside = np.zeros((outputs, SLOTS, 2 * BINS + 1))
         self._weights = np.zeros((outputs, SLOTS, 2, WIDTH))

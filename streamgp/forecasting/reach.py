@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamgp.forecasting.lanes import Bools, Floats, Ints, Lanes, blocks
+from streamgp.forecasting.lanes import Bools, Floats, Ints, Lanes, blocks, longer
 from streamgp.state import Arrays, Declared
 
 BEYOND = 0.1
@@ -59,7 +59,7 @@ class Reach(Declared):
 
     def reserve(self, series: int) -> None:
         """Room for more series."""
-        self._rows = np.concatenate([self._rows, np.zeros((series, self._rows.shape[1]), np.int64)])
+        self._rows = longer(self._rows, series)
         for name in _STATE:
             part = getattr(self, f"_{name}")
             empty = np.full((series, *part.shape[1:]), 0.0 if name == "risen" else -np.inf)

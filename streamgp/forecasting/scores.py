@@ -32,7 +32,7 @@ from streamgp.base import Due, Json, Shape
 from streamgp.forecasting import outcomes
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.issued import PHASE
-from streamgp.forecasting.lanes import whole
+from streamgp.forecasting.lanes import longer, whole
 from streamgp.forecasting.metrics import METRICS, Kind
 from streamgp.forecasting.outliers import Largest, Outliers
 from streamgp.forecasting.scored import Scored
@@ -483,4 +483,4 @@ def _by_column(values: NDArray[np.float64], column: NDArray[np.int64], columns: 
 def _room(array: NDArray[np.float64], codes: NDArray[np.int64]) -> NDArray[np.float64]:
     """The array with a row for each of these series."""
     grown = int(codes.max()) + 1 - len(array) if len(codes) else 0
-    return np.concatenate([array, np.zeros((grown, *array.shape[1:]))]) if grown > 0 else array
+    return longer(array, grown) if grown > 0 else array

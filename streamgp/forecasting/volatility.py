@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from streamgp.base import Shape
-from streamgp.forecasting.lanes import Bools, Floats, Ints, Lanes, blocks, firsts
+from streamgp.forecasting.lanes import Bools, Floats, Ints, Lanes, blocks, firsts, longer
 
 HALF_LIVES = np.array([0.25, 1.0, 3.0])
 """Cycles after which an absolute error counts half, in the fast, the daily and the slow volatility."""
@@ -252,14 +252,8 @@ class Volatility:
         """Room for every series named."""
         grown = max(int(part.max()) + 1 if len(part) else 0 for part in codes) - len(self._raw)
         if grown > 0:
-            outputs = self.shape.outputs
-            self._errors = np.concatenate([self._errors, np.zeros((grown, outputs, 3, 2))])
-            self._newest = np.concatenate([self._newest, np.zeros((grown, *self._newest.shape[1:]))])
-            self._raw, self._latest = (
-                np.concatenate([part, np.zeros((grown, outputs))]) for part in (self._raw, self._latest)
-            )
-            if self.apart:
-                self._steps = np.concatenate([self._steps, np.zeros((grown, *self._steps.shape[1:]))])
+            for name in ("errors", "newest", "raw", "latest", *(("steps",) if self.apart else ())):
+                setattr(self, f"_{name}", longer(getattr(self, f"_{name}"), grown))
 
 
 def _middle(values: Floats) -> Floats:
