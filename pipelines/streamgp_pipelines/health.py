@@ -13,7 +13,7 @@ from streamgp.base import Json
 from streamgp_data.ingestion.taken import TakenRows
 from streamgp_data.messages import Pending
 from streamgp_data.numbers import lasting
-from streamgp_data.patience import Stored
+from streamgp_data.retry import Stored
 
 SILENT = 10.0
 """Seconds after which a member of a group that holds messages may be dead: one that lives asks every second or so."""

@@ -60,12 +60,12 @@ from streamgp.forecasting.error_shape import (
     View,
 )
 from streamgp.forecasting.issued import JUDGED, AtIssue, Issued, MassesAtIssue, ScaleFeatures
-from streamgp.forecasting.lanes import Lanes, longer, whole
 from streamgp.forecasting.masses import AtOrigin, Masses
 from streamgp.forecasting.origins import STATES, course, states
 from streamgp.forecasting.outages import Outages
 from streamgp.forecasting.quantiles import below, crps
 from streamgp.forecasting.reach import Reach
+from streamgp.forecasting.streams import StreamIndex, longer, whole
 from streamgp.forecasting.trackers import Trackers
 from streamgp.forecasting.volatility import JUMPS, START, TINY, Errors, KnownErrors, Volatility
 from streamgp.predictives.gaussian import NORMAL
@@ -185,11 +185,11 @@ class Bands(Declared, Volatility):
         series, mean, deviation = asked.series.numpy(), self._by_step(asked.issued.mean), self._deviation(asked)
         answered = errors.series.numpy()
         self._reserve(series, answered)
-        lanes = self._begun(series, deviation)
-        of_errors = self._lanes(answered)
+        streams = self._begun(series, deviation)
+        of_errors = self._streams(answered)
         followed = self._follow(errors, self._profile(of_errors.own), of_errors.at)
         seen = self._seen(series) if followed is None else followed.rows(asked.at.numpy())
-        return self._issued(asked, lanes, mean, deviation, seen, self.probabilities)
+        return self._issued(asked, streams, mean, deviation, seen, self.probabilities)
 
     def quantiles(self, asked: Questions, probabilities: Sequence[float]) -> Tensor:
         """(P, N, T) the quantiles of any probabilities, as the calibration stands; nothing is learned."""
@@ -198,9 +198,9 @@ class Bands(Declared, Volatility):
             self._reserve(series)
         kept = self._errors, self._newest, self._raw, self._latest, self._steps.copy(), copy.copy(self._reach)
         self._reserve(series)
-        lanes = self._begun(series, deviation)
+        streams = self._begun(series, deviation)
         wanted = np.array(probabilities, dtype=np.float64)
-        issued = self._issued(asked, lanes, mean, deviation, self._seen(series), wanted)
+        issued = self._issued(asked, streams, mean, deviation, self._seen(series), wanted)
         self._errors, self._newest, self._raw, self._latest, self._steps, self._reach = kept
         return issued.quantiles
 
@@ -210,8 +210,8 @@ class Bands(Declared, Volatility):
         if not bool((age > 0).any()):
             return torch.ones(len(age), self.shape.columns, dtype=FLOAT)
         self._reserve(codes)
-        lanes = self._lanes(codes)
-        return self.outages.wider(series, age, self._profile(lanes.own)[lanes.at])
+        streams = self._streams(codes)
+        return self.outages.wider(series, age, self._profile(streams.own)[streams.at])
 
     def follow(self, series: Tensor, y: Tensor, seasonal: Tensor) -> None:
         """Learn what the last season is worth: truths (R, O) of these series, and those a season before."""
@@ -249,19 +249,19 @@ class Bands(Declared, Volatility):
         outputs, horizon, columns = self.shape.outputs, self.shape.horizon, self.shape.columns
         column, features, series = due.column.numpy(), due.features.numpy(), due.series.numpy()
         issued, of_masses = AtIssue.of(features), MassesAtIssue.of(features)
-        lanes = self._lanes(series)
-        count, units = len(lanes.own), lanes.units(outputs)
-        step, unit = column % horizon, lanes.at * outputs + column // horizon
+        streams = self._streams(series)
+        count, units = len(streams.own), streams.units(outputs)
+        step, unit = column % horizon, streams.at * outputs + column // horizon
         error = (due.y[:, None] - due.predictive.mean)[:, 0].numpy()
         own = np.ones(count, np.int64) if self.apart else np.full(1, np.count_nonzero(np.bincount(series)))
-        rows = np.bincount(lanes.at * columns + column, minlength=count * columns).reshape(count, columns)
+        rows = np.bincount(streams.at * columns + column, minlength=count * columns).reshape(count, columns)
         passed = rows.max(1) / own / self.cycle  # (K,) cycles
         base, block, group = issued.base, self._block(issued.phase), self._group[step]
         size = np.abs(error)
         with np.errstate(over="ignore", divide="ignore"):
             wanted = np.clip(np.log(size + FLOOR * np.exp(base) + TINY) - base, -3.0, 4.0) + CENTRE
         phi = self._phi(issued.scale, step)  # (R, W)
-        beside = (np.bincount(lanes.at, np.isnan(issued.last), count) == 0) & (self.period == 1)
+        beside = (np.bincount(streams.at, np.isnan(issued.last), count) == 0) & (self.period == 1)
         of_unit = np.repeat(passed, outputs)
         truths = Truths(units, unit, block, group, error, phi, wanted, np.repeat(beside, outputs), of_unit)
         views = [issued.view]
@@ -272,7 +272,7 @@ class Bands(Declared, Volatility):
         state = 0 * block if of_masses is None else whole(of_masses.state)
         fair = [np.abs(own.scaled(truths, view)) <= EDGES[-1] for own, view in zip(self._shapes, views, strict=True)]
         fair.append(self._learn_masses(due, issued, truths, fair[-1], views[-1]))
-        left = np.bincount(lanes.at, fair[0] != fair[-1], count) > 0
+        left = np.bincount(streams.at, fair[0] != fair[-1], count) > 0
         self._divide(units[np.repeat(left, outputs)])
         self._shapes[0].learn(truths, views[0], fair[0])
         if len(self._shapes) > 1:
@@ -280,15 +280,15 @@ class Bands(Declared, Volatility):
         self._learn_caps(due, issued, truths)
         tracked = state if self.period == 1 else block
         self._trackers.learn(below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), truths, tracked)
-        self._shape_of_steps(size, base, column, lanes, passed, own)
+        self._shape_of_steps(size, base, column, streams, passed, own)
 
-    def _begun(self, series: Ints, deviation: Floats) -> Lanes:
+    def _begun(self, series: Ints, deviation: Floats) -> StreamIndex:
         """The streams of forecasts (N, O, H), with a profile and a volatility to begin with."""
-        lanes = self._lanes(series)
+        streams = self._streams(series)
         if len(series):
-            self._begin_profile(lanes, deviation)
-            self._meet(series, deviation, self._profile(lanes.own)[lanes.at])
-        return lanes
+            self._begin_profile(streams, deviation)
+            self._meet(series, deviation, self._profile(streams.own)[streams.at])
+        return streams
 
     def _reserve(self, *codes: Ints) -> None:
         super()._reserve(*codes)
@@ -343,13 +343,13 @@ class Bands(Declared, Volatility):
             self._shapes[1].learn(some, view.rows(rows), fair[rows])
 
     def _issued(
-        self, asked: Questions, lanes: Lanes, mean: Floats, deviation: Floats, seen: KnownErrors, wanted: Floats
+        self, asked: Questions, streams: StreamIndex, mean: Floats, deviation: Floats, seen: KnownErrors, wanted: Floats
     ) -> Issued:
         """mean, deviation: (N, O, H). seen: the errors known. wanted: (Q,) probabilities."""
         outputs, horizon = self.shape.outputs, self.shape.horizon
-        units, unit = lanes.units(outputs), lanes.at[:, None] * outputs + np.arange(outputs)  # (V,), (N, O)
+        units, unit = streams.units(outputs), streams.at[:, None] * outputs + np.arange(outputs)  # (V,), (N, O)
         lower = self._lower(units)[unit][..., None]  # (N, O, 1)
-        usual, more, *faster = self._base(asked, lanes, seen, units, unit)
+        usual, more, *faster = self._base(asked, streams, seen, units, unit)
         known, base = more.clip(max=MOST), usual + more
         measured = self._measured(asked, mean, deviation, usual + known, [one - known for one in faster], lower)
         last, run, slope = course(self._masses, asked.past, np.zeros_like(base), units, unit)
@@ -376,7 +376,7 @@ class Bands(Declared, Volatility):
             compared[:, :, n, o] = np.moveaxis(both, -1, 1).clip(low[n, o], high[n, o])
             quantiles[n, o] = np.where(self._earned(units[v])[self._group, state[n, o], None], mixed, plain)
         ends, quantiles = self._capped(quantiles, mean, deviation, units, unit, block, wanted)
-        quantiles = self._widened(quantiles, mean, views[0].log_scale, asked, lanes)
+        quantiles = self._widened(quantiles, mean, views[0].log_scale, asked, streams)
         quantiles, ends = quantiles.clip(low[..., None], high[..., None]), [end.clip(low, high) for end in ends]
         if self._finds:  # a point below a bound that was found is at it, and the lowest quantile says so
             quantiles[..., 0] = np.where(mean < lower, lower, quantiles[..., 0])
@@ -393,13 +393,13 @@ class Bands(Declared, Volatility):
             torch.from_numpy(np.stack(features).reshape(len(features), -1, columns)),
         )
 
-    def _base(self, asked: Questions, lanes: Lanes, seen: KnownErrors, units: Ints, unit: Ints) -> list[Floats]:
+    def _base(self, asked: Questions, streams: StreamIndex, seen: KnownErrors, units: Ints, unit: Ints) -> list[Floats]:
         """b but for the volatility at once, (N, O, H); then (N, O, 1) each: what that adds, and log v₀ and log v₁ less
         the part of b that all steps share.
 
         Args:
             asked: N questions.
-            lanes: their streams.
+            streams: their streams.
             seen: the errors known.
             units: (V,) of the streams.
             unit: (N, O) which of these.
@@ -412,7 +412,7 @@ class Bands(Declared, Volatility):
         level = slow + np.maximum(risen_fast, risen_daily)
         more = (slow + risen_at_once - level).clip(0.0)
         shared = [part[..., None] for part in (level, more, fast - level, daily - level)]
-        return [shared[0] + self._profile(lanes.own)[lanes.at], *shared[1:]]
+        return [shared[0] + self._profile(streams.own)[streams.at], *shared[1:]]
 
     def _measured(
         self, asked: Questions, mean: Floats, deviation: Floats, base: Floats, faster: Sequence[Floats], lower: Floats
@@ -466,11 +466,13 @@ class Bands(Declared, Volatility):
         other = self._shapes[1].quantiles(np.array([unit]), view, now.mean, at, grid, median[None])
         return self._masses.mixture(unit, slots, p, GRID, other, moved[block])
 
-    def _widened(self, quantiles: Floats, mean: Floats, log_scale: Floats, asked: Questions, lanes: Lanes) -> Floats:
+    def _widened(
+        self, quantiles: Floats, mean: Floats, log_scale: Floats, asked: Questions, streams: StreamIndex
+    ) -> Floats:
         """Quantiles (N, O, H, Q), farther from the points where targets were last known some rows ago, or where known
         inputs are not known; mean, log_scale: (N, O, H) points and log s."""
         if asked.age is not None and bool((asked.age > 0).any()):
-            wider = self.outages.wider(asked.series, asked.age, self._profile(lanes.own)[lanes.at])
+            wider = self.outages.wider(asked.series, asked.age, self._profile(streams.own)[streams.at])
             quantiles = mean[..., None] + (quantiles - mean[..., None]) * wider.numpy().reshape(*mean.shape, 1)
         if asked.blur is not None and bool((asked.blur > 0).any()):
             usual = NORMAL * np.exp(log_scale) + TINY

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgp.forecasting.lanes import longer
+from streamgp.forecasting.streams import longer
 from streamgp.state import Arrays, Declared
 
 Bools: TypeAlias = NDArray[np.bool_]

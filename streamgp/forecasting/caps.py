@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgp.forecasting.error_shape import BINS, EDGES, LOGISTIC, SHAPE_CYCLES, located
-from streamgp.forecasting.lanes import longer
+from streamgp.forecasting.streams import longer
 from streamgp.state import Arrays, Declared
 
 Bools: TypeAlias = NDArray[np.bool_]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from streamgp.base import Json, Shape
 from streamgp.errors import NumericalError
-from streamgp.forecasting.lanes import blocks, longer
+from streamgp.forecasting.streams import blocks, longer
 from streamgp.linalg.batched import product
 from streamgp.state import Arrays, Declared
 

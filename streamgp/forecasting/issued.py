@@ -10,7 +10,7 @@ from torch import Tensor
 
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.error_shape import View
-from streamgp.forecasting.lanes import whole
+from streamgp.forecasting.streams import whole
 
 Floats: TypeAlias = NDArray[np.float64]
 

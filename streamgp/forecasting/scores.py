@@ -32,10 +32,10 @@ from streamgp.base import Due, Json, Shape
 from streamgp.forecasting import outcomes
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.issued import PHASE
-from streamgp.forecasting.lanes import longer, whole
 from streamgp.forecasting.metrics import METRICS, Kind
 from streamgp.forecasting.outliers import Largest, Outliers
 from streamgp.forecasting.scored import Scored
+from streamgp.forecasting.streams import longer, whole
 from streamgp.state import Arrays, Declared, Value, Whole
 
 _ORDER = (Kind.POINT, Kind.QUANTILES, Kind.BAND)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgp.forecasting.error_shape import Truths
-from streamgp.forecasting.lanes import longer
 from streamgp.forecasting.quantiles import hits_at
+from streamgp.forecasting.streams import longer
 from streamgp.state import Arrays, Declared
 
 Floats: TypeAlias = NDArray[np.float64]

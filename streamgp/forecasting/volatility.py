@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from streamgp.base import Shape
-from streamgp.forecasting.lanes import Bools, Floats, Ints, Lanes, blocks, firsts, longer
+from streamgp.forecasting.streams import Bools, Floats, Ints, StreamIndex, blocks, firsts, longer
 
 HALF_LIVES = np.array([0.25, 1.0, 3.0])
 """Cycles after which an absolute error counts half, in the fast, the daily and the slow volatility."""
@@ -108,11 +108,11 @@ class Volatility:
         self._latest = np.zeros((0, outputs))  # (S, O) median |error| of the rows that came last
         self._steps = np.zeros((1 - apart, 2, outputs, shape.horizon))  # weights, weighted |error| over the volatility
 
-    def _lanes(self, series: Ints) -> Lanes:
+    def _streams(self, series: Ints) -> StreamIndex:
         """The streams of rows of these series, (R,)."""
         if self.apart:
-            return Lanes.of(series)
-        return Lanes(np.zeros(1, np.int64), np.zeros(len(series), np.int64))
+            return StreamIndex.of(series)
+        return StreamIndex(np.zeros(1, np.int64), np.zeros(len(series), np.int64))
 
     def _follow(self, errors: Errors, profile: Floats, at: Ints) -> KnownErrors | None:
         """Take in errors; what forecasts at each of the A rows know of them, None without rows.
@@ -124,7 +124,7 @@ class Volatility:
             return None
         series, row, column = errors.series.numpy(), errors.row.numpy(), errors.column.numpy()
         output, promised = column // horizon, np.exp(profile).reshape(len(profile), -1)[at[row], column]
-        held, local = Lanes.of(series)
+        held, local = StreamIndex.of(series)
         present = np.exp(self._volatility(self._errors[held], self._raw[held]).max(-1))  # (B, O) of B series
         size, place = np.abs(errors.error.numpy()), row * outputs + output
         limit = SPIKE * np.maximum(np.maximum(present, self._latest[held]), self._raw[held])
@@ -210,14 +210,14 @@ class Volatility:
         self._raw[codes] = promised
         self._errors[codes] = np.stack([promised[..., None] * weight, np.ones_like(promised)[..., None] * weight], -1)
 
-    def _begin_profile(self, lanes: Lanes, deviation: Floats) -> None:
+    def _begin_profile(self, streams: StreamIndex, deviation: Floats) -> None:
         """A new stream starts with the profile of its first forecast, among those of (N, O, H)."""
-        k, first = firsts(lanes.at)
-        of_profile, _ = np.moveaxis(self._steps[lanes.own[k]], 1, 0)
+        k, first = firsts(streams.at)
+        of_profile, _ = np.moveaxis(self._steps[streams.own[k]], 1, 0)
         new = ~of_profile.any((1, 2))
         start = np.maximum(deviation[first[new]], TINY)
         weight = np.full_like(start, self.cycle / 2)
-        self._steps[lanes.own[k[new]]] = np.stack([weight, weight * start / start.mean(2, keepdims=True)], 1)
+        self._steps[streams.own[k[new]]] = np.stack([weight, weight * start / start.mean(2, keepdims=True)], 1)
 
     def _profile(self, own: Ints) -> Floats:
         """(K, O, H) of these streams, log of the mean |error| of each step over that of all."""
@@ -226,23 +226,25 @@ class Volatility:
         return np.asarray(np.log(np.maximum(ratio / np.maximum(ratio.mean(2, keepdims=True), TINY), 1e-6)))
 
     def _shape_of_steps(
-        self, size: Floats, base: Floats, column: Ints, lanes: Lanes, passed: Floats, series: Ints
+        self, size: Floats, base: Floats, column: Ints, streams: StreamIndex, passed: Floats, series: Ints
     ) -> None:
         """Update the profiles; what all steps share is the volatility's, and is divided out.
 
         passed, series: (K,) cycles, and how many series each stream has.
         """
-        count, columns = len(lanes.own), self.shape.columns
-        profile = np.exp(self._profile(lanes.own)).reshape(count, -1)[lanes.at, column]
+        count, columns = len(streams.own), self.shape.columns
+        profile = np.exp(self._profile(streams.own)).reshape(count, -1)[streams.at, column]
         with np.errstate(over="ignore"):
             ratio = np.minimum(size / np.maximum(np.exp(base) / profile, TINY), SPIKE)
-        sums = (np.bincount(lanes.at, part, count) for part in (ratio, profile))
-        ratio = ratio / np.maximum(np.divide(*sums), 1e-9)[lanes.at]
-        place = lanes.at * columns + column
+        sums = (np.bincount(streams.at, part, count) for part in (ratio, profile))
+        ratio = ratio / np.maximum(np.divide(*sums), 1e-9)[streams.at]
+        place = streams.at * columns + column
         new = np.stack([np.bincount(place, part, count * columns) for part in (np.ones_like(ratio), ratio)])
-        new = np.moveaxis(new.reshape(2, count, -1), 1, 0).reshape(self._steps[lanes.own].shape)
+        new = np.moveaxis(new.reshape(2, count, -1), 1, 0).reshape(self._steps[streams.own].shape)
         kept = 0.5 ** (passed / PROFILE_CYCLES)
-        self._steps[lanes.own] = kept[:, None, None, None] * self._steps[lanes.own] + new / series[:, None, None, None]
+        self._steps[streams.own] = (
+            kept[:, None, None, None] * self._steps[streams.own] + new / series[:, None, None, None]
+        )
 
     def reserve(self, series: int) -> None:
         """Room for this many series."""

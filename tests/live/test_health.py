@@ -18,7 +18,7 @@ from streamgp.errors import ServiceError, UsageError
 from streamgp_cli._health import watched
 from streamgp_data.ingestion.taken import TakenRows
 from streamgp_data.messages import Pending
-from streamgp_data.patience import Stored
+from streamgp_data.retry import Stored
 from streamgp_data.table import Table
 from streamgp_pipelines.adapters.web import exporter
 from streamgp_pipelines.adapters.web.exporter import exporting

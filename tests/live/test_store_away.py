@@ -16,7 +16,7 @@ from streamgp_data import delta
 from streamgp_data.ingestion.ingest import ingest
 from streamgp_data.ingestion.taken import TakenRows
 from streamgp_data.table import Table
-from streamgp_pipelines import patience
+from streamgp_pipelines import retry
 from streamgp_pipelines.adapters.web.exporter import exporting
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import ForecastConfig, IngestConfig, ServeConfig
@@ -37,8 +37,8 @@ def unanswered(*_: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "LONGEST", 0.01)
-    monkeypatch.setattr(patience.Patience.__init__, "__defaults__", (0.01,))
+    monkeypatch.setattr(retry, "LONGEST", 0.01)
+    monkeypatch.setattr(retry.Retry.__init__, "__defaults__", (0.01,))
 
 
 @pytest.mark.sampled

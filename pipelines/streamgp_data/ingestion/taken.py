@@ -7,7 +7,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from streamgp_data.messages import Pending
-from streamgp_data.patience import Stored
+from streamgp_data.retry import Stored
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the seconds that a commit may take, of a histogram."""

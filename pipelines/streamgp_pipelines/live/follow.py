@@ -22,8 +22,8 @@ from streamgp.errors import DataError, ServiceError, UsageError
 from streamgp_data.ingestion.report import IngestProgress, Progress, SourceReport, summary
 from streamgp_data.ingestion.taken import TakenRows
 from streamgp_data.messages import Away, Feed, Message, is_feed, open_feed
-from streamgp_data.patience import LONGEST, SHORTEST, Patience
 from streamgp_data.remote import unanswered
+from streamgp_data.retry import LONGEST, SHORTEST, Retry
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.health import Health
 from streamgp_pipelines.live.commits import Batch, Commits, Judged
@@ -118,8 +118,8 @@ class Follow:
         self._seen: dict[str, tuple[int, ...]] = {}
         self._pending: tuple[Batch, Future[Judged]] | None = None
         self._thread = ThreadPoolExecutor(1, "commit")
-        patience = Patience(str(config.table), say, ending, health)
-        self._commits = Commits(config, name, feed.width, health, patience, self._settle)
+        retry = Retry(str(config.table), say, ending, health)
+        self._commits = Commits(config, name, feed.width, health, retry, self._settle)
 
     def run(self) -> None:
         """Connect, and take what comes."""

@@ -262,7 +262,7 @@ def refuses(path, word):
 
 def test_a_library_that_hangs_is_ended_though_nobody_waits(tmp_path: Path) -> None:
     (tmp_path / "reads.py").write_text(APART)
-    line = "from streamgp_data.recordings import apart; apart.patience = lambda _: 0.2; "
+    line = "from streamgp_data.recordings import apart; apart.time_limit = lambda _: 0.2; "
     line += f"apart.main('reads', 'hangs', '{tmp_path}', '{{}}')"
     done = subprocess.run([sys.executable, "-c", line], cwd=tmp_path, timeout=60)
     assert done.returncode == -signal.SIGALRM

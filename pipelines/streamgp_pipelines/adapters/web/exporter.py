@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from streamgp.errors import ServiceError
 from streamgp_data.ingestion.taken import BOUNDS, TakenRows
-from streamgp_data.patience import Stored
+from streamgp_data.retry import Stored
 from streamgp_pipelines.health import Health, Learned
 
 SILENT = 10.0

@@ -14,7 +14,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 Number = TypeVar("Number", bound=np.generic)
 
 
-class Lanes(NamedTuple):
+class StreamIndex(NamedTuple):
     """The streams that rows belong to: all of them to one, or each series to its own.
 
     Attributes:
@@ -26,11 +26,11 @@ class Lanes(NamedTuple):
     at: Ints
 
     @classmethod
-    def of(cls, series: Ints) -> Lanes:
+    def of(cls, series: Ints) -> StreamIndex:
         """Each series a stream; where the codes (R,) increase, as in a fleet, nothing is sorted.
 
         Example:
-            >>> Lanes.of(np.array([4, 4, 7])).at.tolist(), Lanes.of(np.array([7, 4])).at.tolist()
+            >>> StreamIndex.of(np.array([4, 4, 7])).at.tolist(), StreamIndex.of(np.array([7, 4])).at.tolist()
             ([0, 0, 1], [1, 0])
         """
         if (series[1:] < series[:-1]).any():

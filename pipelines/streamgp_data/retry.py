@@ -1,4 +1,4 @@
-"""What waits for an object store that does not answer, as for a broker that is away: nothing is taken meanwhile."""
+"""Retry with back-off while an object store is unreachable, as while a broker is: nothing is taken meanwhile."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Stored:
         return "" if self.away_since is None else f", the store has not answered for {lasting(self.away)}"
 
 
-class Patience:
-    """Repeats what a store did not answer to.
+class Retry:
+    """Retries while a store does not answer.
 
     Args:
         name: of what is in the store.
@@ -55,7 +55,7 @@ class Patience:
         ...     if (error := next(attempts)) is not None:
         ...         raise error
         ...     return 7
-        >>> Patience("s3://bucket/t", print, Event(), Stored(), shortest=0.0).wait_for(read)
+        >>> Retry("s3://bucket/t", print, Event(), Stored(), shortest=0.0).wait_for(read)
         s3://bucket/t: the store does not answer (error sending request); trying again
         s3://bucket/t: the store is back after 0 s
         7
