@@ -12,11 +12,10 @@ import polars as pl
 import pytest
 
 from streamgp.errors import ServiceError
-from streamgp_data import delta
+from streamgp_data import delta, retry
 from streamgp_data.ingestion.ingest import ingest
 from streamgp_data.ingestion.taken import TakenRows
 from streamgp_data.table import Table
-from streamgp_pipelines import retry
 from streamgp_pipelines.adapters.web.exporter import exporting
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import ForecastConfig, IngestConfig, ServeConfig
