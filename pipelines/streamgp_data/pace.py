@@ -151,8 +151,7 @@ class Pace:
                 f"right, ingest into a new table with --every {own}"
             ]
         if (found := self.missing()) is not None:
-            micros, count, lost = found
-            own, holes = spoken(micros * 1e-6), f"{count:,} hole{'s'[: count > 1]}"
+            own, holes, lost = spoken(found[0] * 1e-6), f"{found[1]:,} hole{'s'[: found[1] > 1]}", found[2]
             missing = f"{lost:,} row{'s are' if lost > 1 else ' is'} missing"
             return [
                 f"rows are {own} apart, but for {holes} where {missing}: windows count rows, and cross them; "

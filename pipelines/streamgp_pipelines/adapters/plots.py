@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.ticker import Formatter
 
+    from streamgp_data.moments import Moments
     from streamgp_pipelines.forecasting.results import Forecast
-    from streamgp_pipelines.moments import Moments
 
 SUFFIXES = (".png", ".svg", ".pdf")
 PANELS = 6  # more series than this are not drawn: the title says so
