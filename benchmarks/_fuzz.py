@@ -88,10 +88,10 @@ def of_file(home: Path, suffix: str, **options: Any) -> Callable[..., Found]:
 
 def _ingested(home: Path, suffix: str, options: dict[str, Any]) -> Callable[..., Found]:
     """Ingests bytes: rows taken + rows set aside are those of the file, and a second run adds none."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_data.quarantine import FOLDER
     from streamgp_data.table import Table
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     numbers = iter(range(10**9))
     time = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import random
 import re
 import tempfile
@@ -139,11 +140,12 @@ def of_compressed(home: Path, suffix: str) -> Check:
 
 def of_numbers(_: Path) -> Check:
     """Cells as numbers, with and without a unit: what is read is what Python reads, or it is set aside."""
+    import numpy as np
     import polars as pl
     import pyarrow as pa
 
     from streamgp_data.reading.cells import NULLS, convert
-    from streamgp_data.reading.dialect import without_unit
+    from streamgp_data.reading.units import without_unit
 
     signs = "0123456789" * 3 + "+-.,eE _'%kmhnaif \tNA٣−"
 
@@ -159,12 +161,11 @@ def of_numbers(_: Path) -> Check:
         texts = [cell(chance) + (unit if chance.random() < 0.9 else "") for _ in range(CELLS)]
         whole, counts = chance.random() < 0.3, Counter[str]()
         cells = pl.Series(texts)
-        found, bad = convert(
-            without_unit(cells, unit.strip()) if unit else cells, pa.int64() if whole else pa.float64(), ".", NULLS
-        )
-        for text, got, wrong in zip(texts, found.to_list(), bad.to_list(), strict=True):
+        bare, powers = without_unit(cells, unit.strip()) if unit else (cells, np.zeros(CELLS, np.int64))
+        found, bad = convert(bare, pa.int64() if whole else pa.float64(), ".", NULLS, powers=powers)
+        for text, got, wrong, power in zip(texts, found.to_list(), bad.to_list(), powers.tolist(), strict=True):
             counts["set aside" if wrong else "read"] += 1
-            if got is not None and not _is(text, unit.strip(), got):
+            if got is not None and not _is(text, unit.strip(), got, power):
                 return Found(counts, f"{text!r} was read as {got!r}, unit {unit!r}")
             if got is None and not wrong and re.search(r"\d", text) and text.strip() not in NULLS:
                 return Found(counts, f"{text!r} was lost, unit {unit!r}")
@@ -173,10 +174,14 @@ def of_numbers(_: Path) -> Check:
     return check
 
 
-def _is(text: str, unit: str, got: float) -> bool:
-    """Whether a cell says this number, by Python's own reading of it."""
-    bare = text.strip()
+def _is(text: str, unit: str, got: float, power: int) -> bool:
+    """Whether a cell says this number, by Python's own reading of it; with another SI prefix, 10^power of it."""
+    bare = text.strip().replace("−", "-")
+    if power:
+        found = re.match(r"[+-]?(\d+\.?\d*|\.\d+)", bare, re.ASCII)
+        return found is not None and math.isclose(float(found[0]) * 10.0**power, got, rel_tol=1e-12)
     bare = bare.removesuffix(unit).strip() if unit else bare
+    bare = f"-{bare[:-1]}" if bare.endswith("-") else bare  # a minus behind the number, as of SAP
     if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", bare, re.ASCII):
         return False
     return float(bare) == got or (isinstance(got, int) and re.fullmatch(r"[+-]?\d+", bare) and int(bare) == got) is True

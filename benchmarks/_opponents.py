@@ -71,8 +71,9 @@ def peer(name: str, data: Data, *options: str) -> Forecasts:
     """What a peer of `streamgp compare` forecasts at every row behind its warm-up; `options`: such as mstl.every=97."""
     import torch
 
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import compare
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
 
     torch.set_num_threads(1)
     columns = {"timestamp": pl.from_epoch(pl.Series(data.clock), "s"), "y": data.y, **data.known}

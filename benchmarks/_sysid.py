@@ -24,9 +24,9 @@ from streamgp.errors import NumericalError
 from streamgp.forecasting.calibration import Calibration
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.windows.windows import Windows, WindowSpec
+from streamgp_data.moments import Moments
 from streamgp_pipelines.forecasting.simulate import plug_in, sample_paths
 from streamgp_pipelines.learning.frames import Naming
-from streamgp_pipelines.moments import Moments
 
 COLUMNS = {"drives": ("voltage_u1", "speed_z1"), "actuator": ("valve_u", "pressure_p")}
 LAGS = {"autoregression": 10, "regression": 32}

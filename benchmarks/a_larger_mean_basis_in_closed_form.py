@@ -62,9 +62,9 @@ def passed(rows: Split, mean: int, covariance: int) -> list[float]:
 
 def demand(mean: int, covariance: int) -> list[float]:
     """The same of electricity, through the whole pipeline; the RMSE over all steps ahead."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     with tempfile.TemporaryDirectory() as work:
         table = Path(work) / "demand"

@@ -37,8 +37,8 @@ from scipy.stats import beta
 from streamgp.base import Due
 from streamgp.forecasting.alarms import Alarms
 from streamgp_data.batches import micro_batches
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_pipelines.config import IngestConfig, TrainConfig
-from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import open_session
 

@@ -114,8 +114,9 @@ STREAMS = {
 
 
 def main(others: Path, streams: list[str], models: list[str]) -> int:
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import compare
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
 
     lines, missed = list[list[str]](), list[str]()
     for name in streams:

@@ -91,8 +91,9 @@ def source(case: Case, folder: Path, work: Path) -> Path | None:
 
 def forecasts(case: Case, path: Path, work: Path, model: str = "svdgp") -> tuple[pl.DataFrame, dict[str, Any]]:
     """Every scored forecast of one pass beside its truth, and the summary."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
 
     table = work / case.file.partition(".")[0]
     if not table.exists():

@@ -58,8 +58,9 @@ def shown(found: pl.DataFrame) -> str:
 
 
 def main(others: Path, sets: list[str], models: list[str], rows: int) -> int:
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import compare
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
 
     lines, missed = list[list[str]](), list[str]()
     for name in sets:

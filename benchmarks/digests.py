@@ -178,8 +178,8 @@ def tables(home: Path, rows: int) -> None:
 
 def table(home: Path, name: str) -> Path:
     """The table of a stream; made when it is first asked for."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     path = home / f"{name}.table"
     if not path.exists():
@@ -255,10 +255,10 @@ def served(home: Path) -> Digests:
     """The rig: its first half is trained on, the other half posted to a service."""
     import polars as pl
 
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
     from streamgp_pipelines.config import IngestConfig
     from streamgp_pipelines.config.serve import ServeConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
     from streamgp_pipelines.live.bodies import JsonRows
     from streamgp_pipelines.serving.service import serving
 

@@ -212,7 +212,8 @@ def difference(one: Floats, other: Floats) -> float:
 
 def measure(name: str, data: Path, models: list[str]) -> tuple[list[tuple[str, ...]], list[str]]:
     """Rows of the table, and where simulation is better."""
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_data.ingestion.ingest import ingest
+    from streamgp_pipelines.config import IngestConfig
 
     stream = STREAMS[name]
     table, lines, won = stream.rows(data), list[tuple[str, ...]](), list[str]()

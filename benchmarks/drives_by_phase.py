@@ -184,7 +184,8 @@ def scores(y: Array, mean: Array, quantiles: Array) -> tuple[float, float, float
 
 
 def main(folder: Path) -> int:
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_data.ingestion.ingest import ingest
+    from streamgp_pipelines.config import IngestConfig
 
     table, parts, missed = list[list[str]](), list[list[str]](), list[str]()
     for name, log in logs(folder).items():

@@ -37,8 +37,9 @@ COLUMNS = ("H", "model", "MSE", "95 % interval", "published", "over published", 
 
 def errors(frame: pl.DataFrame, model: str, channel: str, folder: Path) -> tuple[NDArray[Any], NDArray[Any], float]:
     """Forecast errors of one channel (origins, H), standardised, whether its 95 % bands hold the truth, and CPU-s."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
 
     rows, home = len(frame), folder / f"{model}-{channel}"
     home.mkdir()

@@ -52,9 +52,9 @@ SCORES, WORSE, LONGER = ("mae", "rmse", "crps", "nlpd"), 0.01, 0.10
 
 def stream(case: str, model: str, home: Path) -> dict[str, float]:
     """One pass over the demand."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     source = {"source": (str(OWN / "elecdemand.csv"),), "table": str(home / "table"), "timezone": "+10:00"}
     ingest(IngestConfig.read(source))

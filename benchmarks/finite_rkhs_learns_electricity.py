@@ -103,8 +103,8 @@ def told(name: str, one: dict[str, Any], ratio: float) -> str:
 
 
 def ingest(case: Case, table: Path) -> None:
+    from streamgp_data.ingestion.ingest import ingest as take_in
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest as take_in
 
     if not table.exists():
         take_in(IngestConfig.read({"source": (str(case.folder / case.file),), "table": str(table), **case.ingest}))

@@ -63,8 +63,8 @@ def timed(frame: pl.DataFrame, table: Path, source: str, options: dict[str, Any]
 def main(rows: int, rounds: int) -> int:
     import torch
 
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     torch.set_num_threads(1)
     lines, missed, frame = list[list[str]](), list[str](), hourly(rows)

@@ -62,8 +62,9 @@ ABOUT = (
 
 def one(name: str, model: str, data: Path) -> dict[str, Any]:
     """The summary of a run, in this process."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
 
     rows, ingested, target, options = STREAMS[name]
     if model == "mix":

@@ -28,11 +28,11 @@ import torch
 from _report import Claim, report
 
 from streamgp_data import checkpoint
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_data.table import Table
 from streamgp_pipelines import fit_stream, load
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.forecasting.forecast import Forecaster
-from streamgp_pipelines.ingestion.ingest import ingest
 
 DATA = Path(__file__).parent.parent / "pipelines" / "streamgp_pipelines" / "recipes" / "elecdemand.csv"
 STREAMGP = [sys.executable, "-c", "from streamgp_cli.app import main; main()"]

@@ -65,8 +65,8 @@ def bare_appends(source: Path, target: Path) -> None:
 
 
 def streamgp_ingest(source: Path, target: Path) -> None:
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     ingest(IngestConfig.read({"source": [str(source)], "table": str(target)}))
 
@@ -84,7 +84,7 @@ def measure(name: str, source: Path, target: Path) -> None:
     import polars  # noqa: F401
 
     if name == "streamgp ingest":
-        import streamgp_pipelines.ingestion.ingest  # noqa: F401
+        import streamgp_data.ingestion.ingest  # noqa: F401
     began, cpu = time.perf_counter(), time.process_time()
     RUNS[name](source, target)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu

@@ -50,8 +50,9 @@ def delayed(frame: pl.DataFrame, seed: int = 5) -> tuple[pl.DataFrame, int]:
 
 def cells(stream: Stream, frame: pl.DataFrame, place: Path, model: str, late: str) -> tuple[pl.DataFrame, int]:
     """The scored forecasts of one pass, and the late rows that it used."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
 
     place.mkdir()
     frame.write_parquet(place / "rows.parquet")

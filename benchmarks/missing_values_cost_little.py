@@ -62,8 +62,9 @@ def with_holes(frame: pl.DataFrame, columns: tuple[str, ...], seed: int = 5) -> 
 
 def cells(stream: Stream, frame: pl.DataFrame, place: Path, model: str, gaps: str) -> pl.DataFrame:
     """The scored forecasts of one pass: ds, cutoff, y, forecast, whether the 95 % band covered it."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
 
     place.mkdir()
     frame.write_parquet(place / "rows.parquet")

@@ -38,7 +38,8 @@ TEXT = (
 
 def prepared(work: Path) -> Path:
     """The table, with columns of noise."""
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_data.ingestion.ingest import ingest
+    from streamgp_pipelines.config import IngestConfig
 
     rows = pl.read_csv(ROOT / "data" / "elecdemand.csv")
     generator = np.random.default_rng(7)

@@ -51,8 +51,9 @@ def drawn(kind: str, seed: int) -> Floats:
 
 def issued(y: Floats, model: str) -> pl.DataFrame:
     """What `train --online` issued: cutoff, ds, y and the forecast with its 95 % band."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
 
     times = [START + dt.timedelta(hours=hour) for hour in range(len(y))]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

@@ -98,8 +98,9 @@ def ran(stream: Stream, y: Floats, model: str, horizon: int) -> Run:
     from streamgp.forecasting.calibration import Calibration
     from streamgp.windows.ledger import Ledger
     from streamgp.windows.windows import Asks
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
     from streamgp_pipelines.learning import learner
 
     found = Run(*(np.full((len(y), horizon), np.nan) for _ in Run._fields))

@@ -100,8 +100,9 @@ def outages(rows: int, day: int, seed: int) -> list[tuple[int, int]]:
 
 def ran(stream: Stream, frame: pl.DataFrame, known: tuple[str, ...], model: str, **more: Any) -> pl.DataFrame:
     """cutoff, ds, y, mean and the ends of the 95 % band of each forecast of one pass."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -95,8 +95,9 @@ def recipe(name: str, y: Array, times: pl.Series) -> tuple[list[float], float]:
 def main(others: Path, rows: int, models: list[str]) -> int:
     import torch
 
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import compare
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
 
     torch.set_num_threads(1)
     data = pl.read_parquet(others / "gef2012_load.parquet").sort("timestamp").select("timestamp", TARGET).head(rows)

@@ -55,7 +55,8 @@ def targets(folder: Path) -> list[tuple[str, Log, tuple[int, ...]]]:
 
 
 def main(folder: Path) -> int:
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_data.ingestion.ingest import ingest
+    from streamgp_pipelines.config import IngestConfig
 
     table, missed = list[list[str]](), list[str]()
     for name, log, steps in targets(folder):

@@ -50,9 +50,9 @@ def ours(model: str, rows: int) -> tuple[float, float]:
     import torch
 
     from streamgp.base import Progress
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     torch.set_num_threads(1)
     began: list[float] = []

@@ -80,9 +80,9 @@ STREAMS = SHORT | LONG
 
 def one(name: str, experts: str, others: Path) -> dict[str, float]:
     """A run in this process: scores, CPU-seconds of training, and the weight of `rvm`."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     stream = STREAMS[name]
     with tempfile.TemporaryDirectory() as folder:

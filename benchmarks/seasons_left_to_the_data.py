@@ -117,8 +117,9 @@ def by_hand(day: int) -> dict[str, str]:
 
 def main(streams: list[str], rows: int) -> int:
     from streamgp_data import checkpoint
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
     from streamgp_pipelines.learning.restored import recipe_of
 
     lines, missed = list[list[str]](), list[str]()

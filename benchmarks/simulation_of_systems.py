@@ -161,9 +161,10 @@ def simulated(
     trained: for simulation; else for one step, and its paths are not calibrated.
     """
     from streamgp.windows.windows import Windows
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream, load
+    from streamgp_pipelines.config import IngestConfig
     from streamgp_pipelines.forecasting.simulate import frame_of_run, sample_paths
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
 
     home = work / f"{case.title} {model} {trained}".replace(" ", "-").replace("/", "-")
     home.mkdir()

@@ -36,9 +36,9 @@ def one(size: int) -> dict[str, float]:
     """A run in this process."""
     import torch
 
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     torch.set_num_threads(1)
     options = {"solver": "stochastic", "features.size": size} if size else {}

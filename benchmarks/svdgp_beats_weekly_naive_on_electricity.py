@@ -75,9 +75,9 @@ OTHERS = (
 
 def run(case: Case, folder: Path, model: str, work: Path) -> dict[str, Any]:
     """One pass, from the file."""
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines import fit_stream
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     table = work / case.file.partition(".")[0]
     if not table.exists():

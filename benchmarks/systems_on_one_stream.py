@@ -149,8 +149,8 @@ def main(asked: argparse.Namespace) -> int:
     import polars as pl
     import torch
 
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     torch.set_num_threads(1)
     again = asked.again and asked.output is not None and asked.output.exists()

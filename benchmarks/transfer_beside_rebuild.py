@@ -149,8 +149,8 @@ def broken(name: str, reservoir: int, found: list[dict[str, float]]) -> list[str
 def main(asked: argparse.Namespace) -> int:
     import torch
 
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     torch.set_num_threads(1)
     closed: list[list[str]] = []

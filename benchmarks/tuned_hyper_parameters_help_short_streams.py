@@ -24,10 +24,10 @@ from typing import Any
 import torch
 from _report import Claim, report
 
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_pipelines import fit_stream
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import IngestConfig, TuneConfig
-from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.tuning.tune import tune
 
 SOURCE = Path(__file__).parents[1] / "data" / "elecdemand.csv"

@@ -45,6 +45,31 @@ REASONS = {
     "Windows": "the state of a stream, which every row passes",
 }
 """Class -> why it is longer than LONG_CLASS lines."""
+STATES = {
+    "Arrivals": "waiting rows are Arrow data",
+    "Collector": "what another one continues from: the states of its two parts",
+    "Curves": "lists of numbers are one table of tensors, by the names of the curves",
+    "DirectFleet": "stacks of series, by which inputs they know of",
+    "DirectRegression": "its sums have the shapes of what the first rows say",
+    "Faults": "the owner says how many series there are",
+    "Generations": "declared, but made for the generations that a state has",
+    "LastKnown": "the owner says how many series there are",
+    "Ledger": "open questions alone, without the free slots between them; 11 checks",
+    "LostInputs": "the owner says how many series there are; nothing where no input was ever missing",
+    "NewestScored": "parts are joined first, and cut to what is kept",
+    "PartialBatches": "waiting rows are Arrow data",
+    "PhaseRegression": "made from the penalties in a state",
+    "PooledPrior": "as many roots as there are generations",
+    "PooledRegression": "as many sums as wait",
+    "Separate": "tensors of models of one shape are stacked",
+    "SeriesNames": "names of series, which the windows take",
+    "Stacked": "declared, but for symmetric matrices, half of which are kept",
+    "Tail": "rows are Arrow data",
+    "TruthsApart": "JSON alone, by series and step",
+    "WarmUp": "windows that wait, some parts of which may be missing",
+    "Windows": "series that there are, without the room for more",
+}
+"""Class -> why its state is written by hand."""
 GROWTH = {
     "systems of the papers: `qsgp`'s quadruple solver, `kiss_cg`, transfer, Algorithm 1, `wiski`, QSRVM, SCGD "
     "(partly in papers/)": 6800,
@@ -55,6 +80,7 @@ GROWTH = {
     "the steps of the design, and smaller changes": 3100,
 }
 """Subject of changes since the start -> lines of the product that they added, less those that they took away."""
+NO_REASON = "**none is given**"
 PROBE = """
 import sys, threading, warnings
 from pathlib import Path
@@ -168,8 +194,25 @@ def long_ones() -> tuple[list[str], list[list[object]]]:
             if isinstance(node, ast.ClassDef) and (long := (node.end_lineno or 0) - node.lineno + 1) > LONG_CLASS:
                 code = len(set(_code(node)))
                 place = f"`{path.relative_to(ROOT)}`"
-                classes.append([f"`{node.name}`", place, long, code, REASONS.get(node.name, "**none is given**")])
+                classes.append([f"`{node.name}`", place, long, code, REASONS.get(node.name, NO_REASON)])
     return functions, classes
+
+
+def by_hand() -> list[list[str]]:
+    """Classes with a `state` of their own that takes more than a line, in place of a declaration; and why."""
+    found = []
+    for path in sources(*PRODUCT):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.ClassDef) or node.name == "Declared":
+                continue
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef) and inner.name == "state" and _returns(inner):
+                    found.append([f"`{node.name}`", f"`{path.relative_to(ROOT)}`", STATES.get(node.name, NO_REASON)])
+    return sorted(found)
+
+
+def _returns(function: ast.FunctionDef) -> bool:
+    return any(isinstance(one, ast.Return) for one in ast.walk(function))
 
 
 def _code(node: ast.AST) -> Iterator[int]:
@@ -205,6 +248,9 @@ def render() -> str:
         "**Missed.** What a user can do was never to be removed for it, and more was added. Changes that made the "
         "product smaller took away about 500 lines in all; the others added, by subject and roughly:",
         table(["added since the start", "lines"], list(map(list, GROWTH.items()))),
+        "The data library takes from the pipelines the types of two arguments of `ingest`, the options "
+        "(`IngestConfig`) and `Health`, and imports neither when it runs: the options of all commands are declared in "
+        "one place.",
         "## Options",
         table(
             ["", "start", "today"],
@@ -225,6 +271,9 @@ def render() -> str:
         f"Functions with more than {LONG_FUNCTION} lines of code: {'; '.join(functions) or 'none'}. Classes with more "
         f"than {LONG_CLASS} lines, and why:",
         table(["class", "file", "lines", "of code", "why"], classes),
+        "## State that is written by hand",
+        "A part of a checkpoint declares its fields (`streamgp/state.py`). These do not:",
+        table(["class", "file", "why"], by_hand()),
         "## Words",
         table(["lines with", "start", "today"], [[f'"{w}"', n, worded(w)] for w, n in WORDS.items()]),
         '"Behind" stays where it means a place, and as the name of variables.',

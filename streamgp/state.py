@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -206,7 +207,22 @@ class Padded:
         return put
 
 
-class Members:
+class InPlace(ABC):
+    """Tensors that are written in place, by key."""
+
+    def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        tensors |= self.of(owner)
+
+    def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
+        pairs = [(own, fitting(key, tensors.pop(key, None), own)) for key, own in self.of(owner).items()]
+        return lambda: copy(pairs)
+
+    @abstractmethod
+    def of(self, owner: object) -> dict[str, Tensor]:
+        """Those of an object."""
+
+
+class Members(InPlace):
     """Lists or mappings of tensors by the names of their attributes: their tensors as "name.place", written in place.
 
     Args:
@@ -216,20 +232,52 @@ class Members:
     def __init__(self, *names: str) -> None:
         self.names = names
 
-    def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        tensors |= self._of(owner)
-
-    def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
-        pairs = [(own, fitting(key, tensors.pop(key, None), own)) for key, own in self._of(owner).items()]
-        return lambda: copy(pairs)
-
-    def _of(self, owner: object) -> dict[str, Tensor]:
+    def of(self, owner: object) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for name in self.names:
             held = getattr(owner, name)
             places = held.items() if isinstance(held, Mapping) else enumerate(held)
             found |= {f"{name}.{place}": tensor for place, tensor in places}
         return found
+
+
+class Parameters(InPlace):
+    """All parameters and buffers of a module and of those in it, under PyTorch's names, written in place."""
+
+    def of(self, owner: object) -> dict[str, Tensor]:
+        assert isinstance(owner, nn.Module)
+        return owner.state_dict()
+
+
+@dataclass(frozen=True)
+class Record:
+    """A NamedTuple of tensors of whatever sizes, or None: its tensors as "name.field".
+
+    Args:
+        name: of the attribute.
+        kind: the NamedTuple.
+        beside: a tensor of the owner whose device they go to.
+    """
+
+    name: str
+    kind: Callable[..., object]
+    beside: str
+
+    def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        record = getattr(owner, self.name)
+        if record is not None:
+            tensors |= {f"{self.name}.{field}": tensor for field, tensor in record._asdict().items()}
+
+    def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
+        keys = [f"{self.name}.{field}" for field in getattr(self.kind, "_fields", ())]
+        if not any(key in tensors for key in keys):
+            return lambda: setattr(owner, self.name, None)
+        for key in keys:
+            if key not in tensors:
+                raise ValueError(f"{key} is missing")
+        device = attrgetter(self.beside)(owner).device
+        found = self.kind(*(tensors.pop(key).clone().to(device) for key in keys))
+        return lambda: setattr(owner, self.name, found)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ def serve() -> None:
     import torch  # noqa: F401
 
     import streamgp_pipelines.forecasting.forecast
-    import streamgp_pipelines.ingestion.ingest
     import streamgp_pipelines.live.follow
     import streamgp_pipelines.training.train  # noqa: F401
 

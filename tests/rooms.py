@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("streamgp", "pipelines/streamgp_data", "pipelines/streamgp_pipelines", "cli/streamgp_cli")
 HOMES = {
-    "streamgp_data": ("data", "contracts", "live"),
+    "streamgp_data": ("data", "contracts", "live", "pipelines"),
     "streamgp_pipelines": ("pipelines", "adapters", "serving", "live"),
     "streamgp_cli": ("cli",),
 }

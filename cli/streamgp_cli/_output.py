@@ -9,7 +9,7 @@ from typing import Any
 
 from streamgp_cli._log import say
 from streamgp_cli.signals import working
-from streamgp_pipelines.numbers import number
+from streamgp_data.numbers import number
 
 
 def print_json(document: Any) -> None:

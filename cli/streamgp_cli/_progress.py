@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from streamgp_cli._log import say, structured
-from streamgp_pipelines.numbers import lasting, number
+from streamgp_data.numbers import lasting, number
 
 if TYPE_CHECKING:
     from streamgp.base import Progress

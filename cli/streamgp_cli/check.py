@@ -65,7 +65,7 @@ def _state(one: CheckResult) -> str:
 
 def _shown(one: CheckResult) -> list[Any]:
     """The value and its limit; ages in days, hours or minutes."""
-    from streamgp_pipelines.numbers import spoken
+    from streamgp_data.numbers import spoken
 
     if one.name != "age" or one.value is None:
         return [one.value, one.limit]

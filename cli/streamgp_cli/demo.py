@@ -53,7 +53,7 @@ def demo(given: Given[DemoConfig], json: AsJson = False) -> None:
 def _print(made: Demo) -> None:
     """Print the scores of both runs, and the path of the forecast."""
     from streamgp_cli._output import print_table
-    from streamgp_pipelines.numbers import number
+    from streamgp_data.numbers import number
 
     level = f"{made.forecast.levels[-1]:g}"
     columns = ["model", "rmse", "mae", "mase", "calibrated crps", f"coverage {level} %", f"width {level} %", "seconds"]

@@ -44,7 +44,7 @@ _SHOWN = 20
 def _print(found: dict[str, Any]) -> None:
     """Names and values; the columns of a table as a table of their own."""
     from streamgp_cli._output import print_pairs, print_table
-    from streamgp_pipelines.numbers import spoken
+    from streamgp_data.numbers import spoken
 
     columns, missing = found.pop("schema", []), found.pop("missing", {})
     aside = found.pop("newest_quarantined", [])

@@ -8,8 +8,8 @@ from streamgp_cli._log import say
 from streamgp_cli.options import AsJson, Given
 
 if TYPE_CHECKING:
+    from streamgp_data.ingestion.ingest import IngestProgress
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import IngestProgress
 
 
 def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
@@ -34,9 +34,9 @@ def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
     from streamgp_cli._health import watched
     from streamgp_cli._output import only_our_output, print_json, warn
     from streamgp_cli._progress import Reporter
+    from streamgp_data.ingestion.ingest import ingest as run
+    from streamgp_data.ingestion.report import check_share
     from streamgp_data.messages import is_feed
-    from streamgp_pipelines.ingestion.ingest import ingest as run
-    from streamgp_pipelines.ingestion.report import check_share
 
     settings = given.read()
     with (

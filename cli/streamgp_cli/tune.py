@@ -84,7 +84,7 @@ def _list(method: str, as_json: bool) -> None:
 def _print(found: dict[str, Any]) -> None:
     """Hyper-parameters in the units of the table, how they were found, and what to do with them."""
     from streamgp_cli._output import print_pairs, print_table
-    from streamgp_pipelines.numbers import number
+    from streamgp_data.numbers import number
 
     channels, targets = found["channels"], found["targets"]
     if channels:

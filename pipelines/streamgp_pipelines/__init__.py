@@ -1,4 +1,4 @@
-"""Pipelines from a source to a forecast: ingestion, training, tuning and forecasting.
+"""Pipelines from a table to a forecast: training, tuning, forecasting and serving.
 
 The Python API has three functions. `fit_stream(table, target, **options)` trains as `streamgp train --online` does,
 `compare(table, target, models, **options)` scores models side by side, and `load(checkpoint)` returns a `Forecaster`.

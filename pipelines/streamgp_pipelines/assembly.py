@@ -185,11 +185,6 @@ def as_text(value: Any) -> str:
     return "none" if value is None else json.dumps(value) if isinstance(value, list | tuple) else str(value)
 
 
-def option_names(config: type[BaseModel]) -> list[str]:
-    """Every dotted option of a Config, those of the parts that can stand inside it included, each once."""
-    return list(dict.fromkeys(option.name for option in choice.options(config)))
-
-
 def _parse(value: Any, fields: list[FieldInfo], dotted: str) -> Any:
     """Text as JSON where it is JSON, and "none" as None where the fields that it may be of can be that.
 

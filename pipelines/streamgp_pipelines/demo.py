@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from streamgp.base import Json, Progress, Tracker
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_pipelines.config import ForecastConfig, IngestConfig, TrainConfig
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.forecasting.forecast import Forecast, forecast
 from streamgp_pipelines.forecasting.past import recent
-from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.stages import staged
 from streamgp_pipelines.training.train import Draw, train
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgp.base import Json
+from streamgp_data.moments import Moments
+from streamgp_data.pace import Pace
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import SEQ, Table
-from streamgp_pipelines.moments import Moments
-from streamgp_pipelines.pace import Pace
 from streamgp_pipelines.seasons import first_rows, proposed
 
 COLUMNS = 8

@@ -19,6 +19,7 @@ from streamgp_data.compaction import Compaction, due, leftovers, remove
 from streamgp_data.delta import filesystem, spans
 from streamgp_data.instants import ELAPSED
 from streamgp_data.messages import Away, is_feed, open_feed
+from streamgp_data.moments import Moments
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.reading.bytes import Position, name_of
 from streamgp_data.reading.cells import FAULT, LINE
@@ -27,7 +28,6 @@ from streamgp_data.remote import shown
 from streamgp_data.table import Table
 from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.health import others
-from streamgp_pipelines.moments import Moments
 
 if TYPE_CHECKING:
     from streamgp_data.checkpoint import Saved

@@ -12,6 +12,7 @@ import polars as pl
 
 from streamgp import registry
 from streamgp.errors import DataError, StateError, UsageError
+from streamgp_data.numbers import several
 from streamgp_data.versions import Policy
 from streamgp_pipelines.assembly import find_device
 from streamgp_pipelines.config import AUTO, TrainConfig
@@ -21,7 +22,6 @@ from streamgp_pipelines.forecasting.rolling import RollingPlan, folds
 from streamgp_pipelines.frame_stream import ALARMS, FrameStream
 from streamgp_pipelines.learned import LearnedModel
 from streamgp_pipelines.memory import Frame, as_arrow, back
-from streamgp_pipelines.numbers import several
 from streamgp_pipelines.options import OptionValue
 from streamgp_pipelines.ordering import places
 from streamgp_pipelines.showing import Overview, Shown

@@ -18,11 +18,12 @@ from streamgp_data import checkpoint
 from streamgp_data.batches import together
 from streamgp_data.checkpoint import Saved
 from streamgp_data.event_time import UNTIL
+from streamgp_data.ingestion.pairing import day_columns
+from streamgp_data.moments import Moments
 from streamgp_data.table import SEQ, TableMeta
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
-from streamgp_pipelines.ingestion.pairing import day_columns
 from streamgp_pipelines.learning.checkpointing import manifest
 from streamgp_pipelines.learning.columns import columns_read, targets_in
 from streamgp_pipelines.learning.curves import Curves
@@ -34,7 +35,6 @@ from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import open_session
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.memory import Frame, FrameReader, FrameSource, Kind, as_arrow, as_polars, kind_of
-from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.ordering import Arrivals, in_order
 from streamgp_pipelines.training.summary import add_point
 from streamgp_pipelines.wording import Told

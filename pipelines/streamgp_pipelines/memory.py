@@ -18,6 +18,11 @@ from pyarrow.parquet import write_table
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
+from streamgp_data.ingestion.chunk import Sieve
+from streamgp_data.ingestion.ingest import ingest
+from streamgp_data.ingestion.pairing import paired
+from streamgp_data.ingestion.plan import plan
+from streamgp_data.ingestion.report import readings
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.cells import check_names, units_in, with_bookkeeping
 from streamgp_data.reading.columnar import Columnar, own_units, plain, storable
@@ -27,11 +32,6 @@ from streamgp_data.reading.paired import pair_in
 from streamgp_data.table import SEQ, Table, TableMeta
 from streamgp_data.times import TEXTS, Clock, TimeReader
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.chunk import Sieve
-from streamgp_pipelines.ingestion.ingest import ingest
-from streamgp_pipelines.ingestion.pairing import paired
-from streamgp_pipelines.ingestion.plan import plan
-from streamgp_pipelines.ingestion.report import readings
 
 Kind: TypeAlias = Literal["polars", "pandas", "arrow"]
 Frame: TypeAlias = "pl.DataFrame | pa.Table | pa.RecordBatch | Mapping[str, Any] | Any"

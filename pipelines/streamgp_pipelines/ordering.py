@@ -19,11 +19,11 @@ from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_data.batches import together
 from streamgp_data.checkpoint import Saved, fitting
 from streamgp_data.event_time import NEVER, HeldBack
+from streamgp_data.ingestion.repeats import Repeats
 from streamgp_data.meaning import TableMeta
 from streamgp_data.reading.cells import nothing
 from streamgp_data.table import SEQ
 from streamgp_data.versions import REVISES, Versions
-from streamgp_pipelines.ingestion.repeats import Repeats
 from streamgp_pipelines.learning.tail import Tail
 
 MOST = 16_384

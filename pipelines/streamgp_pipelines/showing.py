@@ -7,9 +7,9 @@ from html import escape
 from typing import Any
 
 from streamgp_data.intervals import written
+from streamgp_data.numbers import number
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.frame_stream import FrameStream
-from streamgp_pipelines.numbers import number
 
 _ELSEWHERE = dict.fromkeys(
     ("partial_fit", "train", "learn_many", "observe", "append"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from streamgp.base import Json
 from streamgp_pipelines.config import DescribeConfig
 from streamgp_pipelines.describe import describe_table
-from streamgp_pipelines.ingestion.look import describe_file
+from streamgp_pipelines.describe_file import describe_file
 
 _SHOWN = (
     "table",

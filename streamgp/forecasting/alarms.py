@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import Due, Json, Shape
+from streamgp.forecasting.issued import LOG_SCALE
 from streamgp.forecasting.masses import YOUNGEST, Masses
 from streamgp.state import Arrays, Declared, Nested, Value
 
@@ -42,6 +43,10 @@ Ints: TypeAlias = NDArray[np.int64]
 
 KINDS = ("anomaly", "change", "stuck")
 """What a row may raise; `Verdicts.kind` has a bit for each: 1, 2 and 4."""
+ANOMALY, CHANGE, STUCK = range(len(KINDS))
+"""Places of the same in thresholds and counts."""
+VALUE, RUN = range(2)
+"""Places of the newest value, and of the run up to it, in what is kept of a series."""
 BINS = 280
 EDGES = np.linspace(np.log(1e-3), np.log(1e3), BINS + 1)
 """Borders of the histogram of log a; what is beyond is in the last bin."""
@@ -51,8 +56,8 @@ PRIOR = 50.0
 """Rows that the prior S(a) = 0.05^a counts as: the band covers 95 %."""
 TAIL, SHARE = 50.0, 0.1
 """Scores that the tail is fitted to, at most this share of all."""
-SLOPE = (10.0, 0.3)
-"""Scores that Hill's estimate is shrunk by, and what to."""
+SHRUNK_BY, SHRUNK_TO = 10.0, 0.3
+"""Scores that Hill's estimate of the slope is shrunk by, and what to."""
 FLOOR = 0.5
 """Least half-width of a band, in scales of the calibration: a band may be empty where a value comes again and again."""
 EXACT = 1e-6
@@ -61,8 +66,9 @@ STEP, RISE = 0.5, 1.0
 """η, and the share that log M must be higher by after the alarm of a stretch."""
 HIGHEST = 4.0
 """Most that the threshold of a row is above log 1/α."""
-POWERS = np.array([0.5, 0.8, 0.6, 0.7, 0.7])
-"""κ of the bets on p (twice), 1 − p, and both signed p-values."""
+ON_P, ON_REST, ON_SIGNED = (0.5, 0.8), (0.6,), (0.7, 0.7)
+"""κ of the bets on p, on 1 − p, and on both signed p-values."""
+POWERS = ON_P + ON_REST + ON_SIGNED
 PAST = 4
 """Rows before one that its bets depend on."""
 LEAST = 0.005
@@ -150,7 +156,7 @@ class Alarms(Declared):
         unit = due.column.numpy() // self.shape.horizon + series * outputs * self.apart
         middle, low, high = due.quantiles.numpy()[self._at]
         first = (due.column.numpy() % self.shape.horizon == 0) & ~np.isnan(middle)
-        scale, y = np.exp(due.features[0].numpy()), due.y.numpy()
+        scale, y = np.exp(due.features[LOG_SCALE].numpy()), due.y.numpy()
         p, kind = np.full(len(y), np.nan), np.zeros(len(y), np.int64)
         width = np.maximum(np.where(y > middle, high - middle, middle - low), FLOOR * scale + 1e-300)
         with np.errstate(over="ignore", divide="ignore"):
@@ -169,7 +175,7 @@ class Alarms(Declared):
             bets = self._bets_on(u, score[own], side[own], before)
             bets = np.concatenate([bets, repeats[:, None]], 1) if known else np.zeros((len(own), len(POWERS) + 1))
             change, stuck = self._stretches(u, series[own], bets)
-            kind[own] += 2 * change + 4 * stuck
+            kind[own] += (1 << CHANGE) * change + (1 << STUCK) * stuck
             kept = 0.5 ** (len(own) * self.rate / MEMORY)
             self._repeats[u] *= kept
             for place in (at,) if known else (0 * at, 0 * at + 1):
@@ -191,7 +197,7 @@ class Alarms(Declared):
         above = above + PRIOR * 0.05 ** np.exp(EDGES)
         start = int(np.flatnonzero(above >= min(TAIL, SHARE * (total + PRIOR)))[-1])
         excess = above[start + 1 :].sum() * (EDGES[1] - EDGES[0]) + 0.5 * (EDGES[1] - EDGES[0]) * above[start]
-        slope = (excess + SLOPE[0] * SLOPE[1]) / (above[start] + SLOPE[0])
+        slope = (excess + SHRUNK_BY * SHRUNK_TO) / (above[start] + SHRUNK_BY)
         with np.errstate(divide="ignore"):
             found = -np.log(above / (total + PRIOR))
         found[start:] = found[start] + (EDGES[start:] - EDGES[start]) / slope
@@ -204,8 +210,8 @@ class Alarms(Declared):
         e = np.where(score > start, np.interp(start, EDGES, table) + (score - start) / slope, e)
         least = -np.log(self.rate)
         knee = least / 3
-        c, anomaly = self._tracked(e, self._level[u, 0], self.rate, STEP, 1.2 * knee, least + HIGHEST)
-        self._level[u, 0] = c[-1]
+        c, anomaly = self._tracked(e, self._level[u, ANOMALY], self.rate, STEP, 1.2 * knee, least + HIGHEST)
+        self._level[u, ANOMALY] = c[-1]
         bent = np.where(e > knee, knee + (e - knee) * (least - knee) / (c[:-1] - knee), e)
         return np.exp(-bent), anomaly.astype(np.int64)
 
@@ -257,10 +263,10 @@ class Alarms(Declared):
         p, below, above = s.sum(1), s[:, 0], s[:, 1]
         signed = [
             0.5 * ((1 - side) * one + (1 + side) * other)
-            for pair in ((below, 1 - above), (1 - below, above))
-            for one, other in [[bets(share, POWERS[3])[0] for share in pair]]
+            for pair, power in zip(((below, 1 - above), (1 - below, above)), ON_SIGNED, strict=True)
+            for one, other in [[bets(share, power)[0] for share in pair]]
         ]
-        return np.log(np.stack([*bets(p, *POWERS[:2]), *bets(1 - p, POWERS[2]), *signed], 1))
+        return np.log(np.stack([*bets(p, *ON_P), *bets(1 - p, *ON_REST), *signed], 1))
 
     def _repeated(self, u: int, series: Ints, y: Floats) -> tuple[Floats, Ints, Floats, Ints]:
         """(R,) log bets on values that come again; class of the run before each, whether it continues, and at a
@@ -269,14 +275,14 @@ class Alarms(Declared):
         held, value = series[order], y[order]
         first = np.append(True, held[1:] != held[:-1])
         before = np.append(np.nan, value[:-1])
-        before[first] = self._last[held[first], o, 0]
+        before[first] = self._last[held[first], o, VALUE]
         again = value == before
         index = np.arange(len(value))
         broken = np.maximum.accumulate(np.where(~again | first, index, -1))  # where each run began
-        carried = np.where(again & first, self._last[held, o, 1], 0.0)
+        carried = np.where(again & first, self._last[held, o, RUN], 0.0)
         run = index - broken + 1 + np.where(again[broken], carried[broken], 0.0)
         previous = np.append(0.0, run[:-1])
-        previous[first] = self._last[held[first], o, 1]
+        previous[first] = self._last[held[first], o, RUN]
         kind = np.minimum(
             np.where(previous <= 4, previous - 1, np.ceil(np.log2(np.maximum(previous, 1))) + 1), RUNS - 1
         )
@@ -300,11 +306,11 @@ class Alarms(Declared):
     def _stretches(self, u: int, series: Ints, bets: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which rows end a stretch that is a change, and which one that is stuck."""
         o, found = u % self.shape.outputs, []
-        for k, part in enumerate((slice(0, len(POWERS)), slice(len(POWERS), None))):
+        for kind, part in ((CHANGE, slice(0, len(POWERS))), (STUCK, slice(len(POWERS), None))):
             rate, rows = self.rate / 2, np.arange(len(series) + 1)
             least, fall = -np.log(rate), (1 + RISE) ** -(rate * rows)
             alarm = np.zeros(len(series), bool)
-            sunk = np.maximum(self._level[u, k + 1] * fall, least)
+            sunk = np.maximum(self._level[u, kind] * fall, least)
             while True:
                 known = e_detectors(series, bets[:, part], self._bets[:, o, part], alarm)
                 total = np.logaddexp.reduce(known, 1) - np.log(known.shape[1])
@@ -314,17 +320,18 @@ class Alarms(Declared):
                 i = int(over[0])
                 alarm[i] = True
                 sunk[i + 1 :] = np.maximum(sunk[i] * (1 + RISE) * fall[1 : len(rows) - i], least)
-            self._level[u, k + 1] = sunk[-1]
+            self._level[u, kind] = sunk[-1]
             codes, last = np.unique(series[::-1], return_index=True)
             last = len(series) - 1 - last
             self._bets[codes, o, part] = np.where(alarm[last, None], -np.inf, known[last])
             found.append(alarm)
-        return found[0], found[1]
+        change, stuck = found
+        return change, stuck
 
     def summary(self) -> dict[str, Json]:
         """rate, rows that were judged, how many raised each kind of alarm, and the share of anomalies."""
         raised: dict[str, Json] = dict(zip(KINDS, self.raised.tolist(), strict=True))
-        share = int(self.raised[0]) / self.rows if self.rows else None
+        share = int(self.raised[ANOMALY]) / self.rows if self.rows else None
         return {"rate": self.rate, "rows": self.rows, **raised, "share": share}
 
     def _parts(self) -> dict[str, Masses]:
@@ -352,7 +359,7 @@ class Alarms(Declared):
                 self._masses.reserve(grown * outputs)
             self._bets = np.concatenate([self._bets, np.full((grown, outputs, len(POWERS) + 1), -np.inf)])
             new = np.full((grown, outputs, 2), np.nan)
-            new[..., 1] = 0.0
+            new[..., RUN] = 0.0
             self._last = np.concatenate([self._last, new])
             calm = np.broadcast_to(np.arange(PAST) % 2.0, (grown, outputs, PAST))
             self._calm = np.concatenate([self._calm, calm])

@@ -6,8 +6,8 @@ The calibrated quantile of level p is point + s · q(p), inside the bounds of th
             are weighted means of the known |errors| of the series (half-lives 3 cycles, 1 cycle and a quarter) over
             the profile a of the steps, and a fourth v_k is SHARE of the median error of the last AT_ONCE rows; b is
             that of one whose d shows a jump, v₁'s of targets that are often 0.
-            φ are the features of `_phi`; θ is a ridge regression of log(|error| + FLOOR · e^b) − b on them, with a
-            memory of 16 weeks of days.
+            φ are computed from `issued.ScaleFeatures`; θ is a ridge regression of log(|error| + FLOOR · e^b) − b on
+            them, with a memory of 16 weeks of days.
     q(p)    the quantile of the histogram of error/s: that of the phase and group of steps, shrunk to that of the phase,
             shrunk to that of all, shrunk to a logistic distribution. Half of the distance of its median to that of all
             is taken out, as most of that is noise; p itself is moved by how often the truth was below the quantile
@@ -59,12 +59,13 @@ from streamgp.forecasting.error_shape import (
     Truths,
     View,
 )
-from streamgp.forecasting.lanes import Lanes, whole
+from streamgp.forecasting.issued import JUDGED, AtIssue, Issued, MassesAtIssue, ScaleFeatures
 from streamgp.forecasting.masses import AtOrigin, Masses
 from streamgp.forecasting.origins import STATES, course, states
 from streamgp.forecasting.outages import Outages
 from streamgp.forecasting.quantiles import below, crps
 from streamgp.forecasting.reach import Reach
+from streamgp.forecasting.streams import StreamIndex, longer, whole
 from streamgp.forecasting.trackers import Trackers
 from streamgp.forecasting.volatility import JUMPS, START, TINY, Errors, KnownErrors, Volatility
 from streamgp.predictives.gaussian import NORMAL
@@ -79,14 +80,8 @@ PHASES, HARMONICS = 12, 4
 """Blocks of a cycle that have histograms of their own; pairs of sine and cosine in φ."""
 GRID = np.concatenate([[0.001, 0.0025, 0.005], np.linspace(0.01, 0.99, 50), [0.995, 0.9975, 0.999]])
 """Probabilities at which the part outside of the masses is computed."""
-JUDGED = 7
-"""Quantiles, with and without masses, that are compared."""
 EARNED, PROVEN = 0.003, 100.0
 """Share of the CRPS that masses must save, and the rows of a cell that must say so."""
-FEATURES = 17
-"""Numbers a forecast that are kept until its truth comes: see `Issued`. Where there are masses, 4 + 2·JUDGED more."""
-PHASE = 14
-"""Which of them the phase is."""
 MOST = 2.0
 """What the volatility at once adds to b at most, as φ sees it: θ was learned where it added little."""
 
@@ -113,26 +108,6 @@ class Questions(NamedTuple):
     past: Tensor | None = None
     age: Tensor | None = None
     blur: Tensor | None = None
-
-
-class Issued(NamedTuple):
-    """What is kept of a forecast until its truths come.
-
-    Attributes:
-        quantiles: (Q, N, T) of the calibrated distribution, increasing.
-        features: (F, N, T) log s, b, what φ is computed from but the phase, block beside y₀, centre of the
-            second histograms less the point, in s, last value, run and slope of `AtOrigin`, phase, highest quantile
-            without and with caps (NaN where there are none); where there are masses also the state of y₀, the `View`
-            outside of them, and quantiles without and with them.
-    """
-
-    quantiles: Tensor
-    features: Tensor
-
-
-def features(calibration: Calibration) -> int:
-    """F, numbers beside its quantiles that are kept of a forecast."""
-    return FEATURES if calibration.probabilities else 0
 
 
 class Bands(Declared, Volatility):
@@ -210,11 +185,11 @@ class Bands(Declared, Volatility):
         series, mean, deviation = asked.series.numpy(), self._by_step(asked.issued.mean), self._deviation(asked)
         answered = errors.series.numpy()
         self._reserve(series, answered)
-        lanes = self._begun(series, deviation)
-        of_errors = self._lanes(answered)
+        streams = self._begun(series, deviation)
+        of_errors = self._streams(answered)
         followed = self._follow(errors, self._profile(of_errors.own), of_errors.at)
         seen = self._seen(series) if followed is None else followed.rows(asked.at.numpy())
-        return self._issued(asked, lanes, mean, deviation, seen, self.probabilities)
+        return self._issued(asked, streams, mean, deviation, seen, self.probabilities)
 
     def quantiles(self, asked: Questions, probabilities: Sequence[float]) -> Tensor:
         """(P, N, T) the quantiles of any probabilities, as the calibration stands; nothing is learned."""
@@ -223,9 +198,9 @@ class Bands(Declared, Volatility):
             self._reserve(series)
         kept = self._errors, self._newest, self._raw, self._latest, self._steps.copy(), copy.copy(self._reach)
         self._reserve(series)
-        lanes = self._begun(series, deviation)
+        streams = self._begun(series, deviation)
         wanted = np.array(probabilities, dtype=np.float64)
-        issued = self._issued(asked, lanes, mean, deviation, self._seen(series), wanted)
+        issued = self._issued(asked, streams, mean, deviation, self._seen(series), wanted)
         self._errors, self._newest, self._raw, self._latest, self._steps, self._reach = kept
         return issued.quantiles
 
@@ -235,8 +210,8 @@ class Bands(Declared, Volatility):
         if not bool((age > 0).any()):
             return torch.ones(len(age), self.shape.columns, dtype=FLOAT)
         self._reserve(codes)
-        lanes = self._lanes(codes)
-        return self.outages.wider(series, age, self._profile(lanes.own)[lanes.at])
+        streams = self._streams(codes)
+        return self.outages.wider(series, age, self._profile(streams.own)[streams.at])
 
     def follow(self, series: Tensor, y: Tensor, seasonal: Tensor) -> None:
         """Learn what the last season is worth: truths (R, O) of these series, and those a season before."""
@@ -273,45 +248,47 @@ class Bands(Declared, Volatility):
         self.outages.learn(due)
         outputs, horizon, columns = self.shape.outputs, self.shape.horizon, self.shape.columns
         column, features, series = due.column.numpy(), due.features.numpy(), due.series.numpy()
-        lanes = self._lanes(series)
-        count, units = len(lanes.own), lanes.units(outputs)
-        step, unit = column % horizon, lanes.at * outputs + column // horizon
+        issued, of_masses = AtIssue.of(features), MassesAtIssue.of(features)
+        streams = self._streams(series)
+        count, units = len(streams.own), streams.units(outputs)
+        step, unit = column % horizon, streams.at * outputs + column // horizon
         error = (due.y[:, None] - due.predictive.mean)[:, 0].numpy()
         own = np.ones(count, np.int64) if self.apart else np.full(1, np.count_nonzero(np.bincount(series)))
-        rows = np.bincount(lanes.at * columns + column, minlength=count * columns).reshape(count, columns)
+        rows = np.bincount(streams.at * columns + column, minlength=count * columns).reshape(count, columns)
         passed = rows.max(1) / own / self.cycle  # (K,) cycles
-        base, block, group = features[1], self._block(features[PHASE]), self._group[step]
+        base, block, group = issued.base, self._block(issued.phase), self._group[step]
         size = np.abs(error)
         with np.errstate(over="ignore", divide="ignore"):
             wanted = np.clip(np.log(size + FLOOR * np.exp(base) + TINY) - base, -3.0, 4.0) + CENTRE
-        phi = self._phi(features[[*range(2, 9), PHASE]], step)  # (R, W)
-        beside = (np.bincount(lanes.at, np.isnan(features[11]), count) == 0) & (self.period == 1)
+        phi = self._phi(issued.scale, step)  # (R, W)
+        beside = (np.bincount(streams.at, np.isnan(issued.last), count) == 0) & (self.period == 1)
         of_unit = np.repeat(passed, outputs)
         truths = Truths(units, unit, block, group, error, phi, wanted, np.repeat(beside, outputs), of_unit)
-        views = [View(features[0], whole(features[9]), features[10])]
+        views = [issued.view]
         if len(self._shapes) > 1:
-            views.append(self._outside(features, views[0]))
-            self._judge(due.y, features, truths)
-        state = whole(features[FEATURES]) if len(features) > FEATURES else 0 * block
+            views.append(views[0] if of_masses is None else of_masses.view(views[0]))
+            if of_masses is not None:
+                self._judge(due.y, of_masses, truths)
+        state = 0 * block if of_masses is None else whole(of_masses.state)
         fair = [np.abs(own.scaled(truths, view)) <= EDGES[-1] for own, view in zip(self._shapes, views, strict=True)]
-        fair.append(self._learn_masses(due, truths, fair[-1], views[-1]))
-        left = np.bincount(lanes.at, fair[0] != fair[-1], count) > 0
+        fair.append(self._learn_masses(due, issued, truths, fair[-1], views[-1]))
+        left = np.bincount(streams.at, fair[0] != fair[-1], count) > 0
         self._divide(units[np.repeat(left, outputs)])
         self._shapes[0].learn(truths, views[0], fair[0])
         if len(self._shapes) > 1:
             self._learn_outside(truths, views[-1], fair[-1])
-        self._learn_caps(due, features, truths)
+        self._learn_caps(due, issued, truths)
         tracked = state if self.period == 1 else block
         self._trackers.learn(below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), truths, tracked)
-        self._shape_of_steps(size, base, column, lanes, passed, own)
+        self._shape_of_steps(size, base, column, streams, passed, own)
 
-    def _begun(self, series: Ints, deviation: Floats) -> Lanes:
+    def _begun(self, series: Ints, deviation: Floats) -> StreamIndex:
         """The streams of forecasts (N, O, H), with a profile and a volatility to begin with."""
-        lanes = self._lanes(series)
+        streams = self._streams(series)
         if len(series):
-            self._begin_profile(lanes, deviation)
-            self._meet(series, deviation, self._profile(lanes.own)[lanes.at])
-        return lanes
+            self._begin_profile(streams, deviation)
+            self._meet(series, deviation, self._profile(streams.own)[streams.at])
+        return streams
 
     def _reserve(self, *codes: Ints) -> None:
         super()._reserve(*codes)
@@ -319,10 +296,7 @@ class Bands(Declared, Volatility):
             self._reach.reserve(len(self._raw) - len(self._reach))
         grown = len(self._raw) * self.shape.outputs - len(self._split)
         if self.apart and grown > 0:
-            self._lost, self._split = (
-                np.concatenate([part, np.zeros((grown, *part.shape[1:]), part.dtype)])
-                for part in (self._lost, self._split)
-            )
+            self._lost, self._split = longer(self._lost, grown), longer(self._split, grown)
             self._trackers.reserve(grown)
             self._masses.reserve(grown)
             self._bounds.reserve(grown)
@@ -369,28 +343,28 @@ class Bands(Declared, Volatility):
             self._shapes[1].learn(some, view.rows(rows), fair[rows])
 
     def _issued(
-        self, asked: Questions, lanes: Lanes, mean: Floats, deviation: Floats, seen: KnownErrors, wanted: Floats
+        self, asked: Questions, streams: StreamIndex, mean: Floats, deviation: Floats, seen: KnownErrors, wanted: Floats
     ) -> Issued:
         """mean, deviation: (N, O, H). seen: the errors known. wanted: (Q,) probabilities."""
         outputs, horizon = self.shape.outputs, self.shape.horizon
-        units, unit = lanes.units(outputs), lanes.at[:, None] * outputs + np.arange(outputs)  # (V,), (N, O)
+        units, unit = streams.units(outputs), streams.at[:, None] * outputs + np.arange(outputs)  # (V,), (N, O)
         lower = self._lower(units)[unit][..., None]  # (N, O, 1)
-        usual, more, faster = self._base(asked, lanes, seen, units, unit)
+        usual, more, *faster = self._base(asked, streams, seen, units, unit)
         known, base = more.clip(max=MOST), usual + more
-        found = self._measured(asked, mean, deviation, usual + known, faster - known, lower)
+        measured = self._measured(asked, mean, deviation, usual + known, [one - known for one in faster], lower)
         last, run, slope = course(self._masses, asked.past, np.zeros_like(base), units, unit)
         slots, state = dict[int, list[int]](), np.zeros(mean.shape, np.int64)
         if not self.shape.seasonal:
             slots, state = states(self._masses, last, slope, base, units, unit)
-        phi, at_mass = self._phi(found, np.arange(horizon)), state == STATES - 1
+        phi, at_mass = self._phi(measured, np.arange(horizon)), state == STATES - 1
         views = [shape.view(units[unit], phi, base, mean, last, slope, at_mass) for shape in self._shapes]
-        block = state if self.period == 1 else self._block(found[-1])
+        block = state if self.period == 1 else self._block(measured.phase)
         moved, median = self._trackers.moved(wanted, units), 0.5 + self._trackers.moves(np.array([0.5]), units)[..., 0]
         low, high = self._ends(asked, mean, lower)
         quantiles = self._shapes[0].quantiles(
             units, views[0], mean, (unit[..., None], block, self._group), moved, median
         )
-        beside = np.full((len(views) - 1, 2 * JUDGED, *mean.shape), np.nan)
+        compared = np.full((2, JUDGED, *mean.shape), np.nan)  # without masses, and with them
         judged = np.linspace(0, len(wanted) - 1, JUDGED).round().astype(np.int64)
         for v in (v for v, own in slots.items() if own and self._split[units[v]]):
             n, o = np.nonzero(unit == v)
@@ -398,54 +372,59 @@ class Bands(Declared, Volatility):
             now = AtOrigin(np.arange(horizon), *(part[n, o] for part in parts))
             plain, view = quantiles[n, o], views[1].rows(n, o)
             mixed = self._mixed(units[v], slots[v], now, view, block[n, o], moved[v], median[v])
-            both = np.concatenate([plain[..., judged], mixed[..., judged]], -1)
-            beside[0][:, n, o] = np.moveaxis(both, -1, 0).clip(low[n, o], high[n, o])
+            both = np.stack([plain[..., judged], mixed[..., judged]])
+            compared[:, :, n, o] = np.moveaxis(both, -1, 1).clip(low[n, o], high[n, o])
             quantiles[n, o] = np.where(self._earned(units[v])[self._group, state[n, o], None], mixed, plain)
         ends, quantiles = self._capped(quantiles, mean, deviation, units, unit, block, wanted)
-        quantiles = self._widened(quantiles, mean, views[0].log_scale, asked, lanes)
+        quantiles = self._widened(quantiles, mean, views[0].log_scale, asked, streams)
         quantiles, ends = quantiles.clip(low[..., None], high[..., None]), [end.clip(low, high) for end in ends]
         if self._finds:  # a point below a bound that was found is at it, and the lowest quantile says so
             quantiles[..., 0] = np.where(mean < lower, lower, quantiles[..., 0])
-        features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, found[-1], *ends]
-        alone = ~self._split[units][unit][..., None]
-        for view, own in zip(views[1:], beside, strict=True):
-            features += [np.where(alone, np.nan, part) for part in (state, *view, *own)]
+        own = views[0]._asdict() | measured._asdict()
+        kept = AtIssue(**own, base=base, last=last, run=run, slope=slope, uncapped=ends[0], capped=ends[1])
+        features = list(kept)
+        if len(views) > 1:
+            alone = ~self._split[units][unit][..., None]
+            of_masses = MassesAtIssue._make(np.where(alone, np.nan, part) for part in (state, *views[1], *compared))
+            features += of_masses.columns()
         columns = self.shape.columns
         return Issued(
             torch.from_numpy(np.moveaxis(quantiles, -1, 0).reshape(len(wanted), -1, columns)),
             torch.from_numpy(np.stack(features).reshape(len(features), -1, columns)),
         )
 
-    def _base(self, asked: Questions, lanes: Lanes, seen: KnownErrors, units: Ints, unit: Ints) -> list[Floats]:
-        """b but for the volatility at once, (N, O, H); what that adds, (N, O, 1); and log v₀ and log v₁ less the part
-        of the former that all steps share, (N, O, 2).
+    def _base(self, asked: Questions, streams: StreamIndex, seen: KnownErrors, units: Ints, unit: Ints) -> list[Floats]:
+        """b but for the volatility at once, (N, O, H); then (N, O, 1) each: what that adds, and log v₀ and log v₁ less
+        the part of b that all steps share.
 
         Args:
             asked: N questions.
-            lanes: their streams.
+            streams: their streams.
             seen: the errors known.
             units: (V,) of the streams.
             unit: (N, O) which of these.
         """
-        log = self._logs(seen, self._raw[asked.series.numpy()])
-        risen = log[..., :3] - log[..., 3:]
-        risen = risen * (risen / JUMPS - 1.0).clip(0.0, 1.0)
-        risen[..., :2][self._bounds.bounded(units)[unit]] = 0.0  # few large values among zeros are no new noise
-        level = log[..., 3:] + risen[..., 1:].max(-1, keepdims=True)
-        more = (log[..., 3:] + risen[..., :1] - level).clip(0.0)
-        return [level + self._profile(lanes.own)[lanes.at], more, log[..., 1:3] - level]
+        at_once, fast, daily, slow = self._logs(seen, self._raw[asked.series.numpy()])
+        risen = np.stack([at_once, fast, daily]) - slow
+        risen = risen * (risen / JUMPS[:, None, None] - 1.0).clip(0.0, 1.0)
+        bounded = self._bounds.bounded(units)[unit]  # few large values among zeros are no new noise
+        risen_at_once, risen_fast, risen_daily = (*np.where(bounded, 0.0, risen[:2]), risen[2])
+        level = slow + np.maximum(risen_fast, risen_daily)
+        more = (slow + risen_at_once - level).clip(0.0)
+        shared = [part[..., None] for part in (level, more, fast - level, daily - level)]
+        return [shared[0] + self._profile(streams.own)[streams.at], *shared[1:]]
 
     def _measured(
-        self, asked: Questions, mean: Floats, deviation: Floats, base: Floats, faster: Floats, lower: Floats
-    ) -> Floats:
-        """(8, N, O, H) what φ is computed from.
+        self, asked: Questions, mean: Floats, deviation: Floats, base: Floats, faster: Sequence[Floats], lower: Floats
+    ) -> ScaleFeatures:
+        """What φ is computed from, (N, O, H) each.
 
         Args:
             asked: N questions.
             mean: (N, O, H) the points.
             deviation: (N, O, H) raw standard deviations.
             base: (N, O, H) b, with at most MOST of what the volatility at once adds.
-            faster: (N, O, 2) of `_base`.
+            faster: log v₀ and log v₁ of `_base`, (N, O, 1) each.
             lower: (N, O, 1) lower bounds; -inf: none.
         """
         unit_scale: Floats = np.exp(base)
@@ -456,17 +435,16 @@ class Bands(Declared, Volatility):
 
         none, spread = np.zeros_like(base), getattr(asked.issued, "spread", None)
         reference = np.abs(mean - self._by_step(asked.reference))
-        parts = [
-            none + faster[..., :1],
-            none + faster[..., 1:],
-            relative(deviation, 0.0),
-            np.where(np.isnan(reference), 0.0, relative(reference, 0.3)),
-            none if spread is None else relative(self._by_step(spread), 0.1),
-            none if not np.isfinite(lower).any() else self._above(lower, mean, relative),
-            none if self.upper == np.inf else np.minimum(relative((self.upper - mean).clip(0), 0.3), 1.0),
-            none + asked.phase.numpy()[:, None, :],
-        ]
-        return np.stack(parts)
+        return ScaleFeatures(
+            fast=none + faster[0],
+            daily=none + faster[1],
+            deviation=relative(deviation, 0.0),
+            reference=np.where(np.isnan(reference), 0.0, relative(reference, 0.3)),
+            spread=none if spread is None else relative(self._by_step(spread), 0.1),
+            low=none if not np.isfinite(lower).any() else self._above(lower, mean, relative),
+            high=none if self.upper == np.inf else np.minimum(relative((self.upper - mean).clip(0), 0.3), 1.0),
+            phase=none + asked.phase.numpy()[:, None, :],
+        )
 
     def _mixed(
         self, unit: int, slots: list[int], now: AtOrigin, view: View, block: Ints, moved: Floats, median: Floats
@@ -488,11 +466,13 @@ class Bands(Declared, Volatility):
         other = self._shapes[1].quantiles(np.array([unit]), view, now.mean, at, grid, median[None])
         return self._masses.mixture(unit, slots, p, GRID, other, moved[block])
 
-    def _widened(self, quantiles: Floats, mean: Floats, log_scale: Floats, asked: Questions, lanes: Lanes) -> Floats:
+    def _widened(
+        self, quantiles: Floats, mean: Floats, log_scale: Floats, asked: Questions, streams: StreamIndex
+    ) -> Floats:
         """Quantiles (N, O, H, Q), farther from the points where targets were last known some rows ago, or where known
         inputs are not known; mean, log_scale: (N, O, H) points and log s."""
         if asked.age is not None and bool((asked.age > 0).any()):
-            wider = self.outages.wider(asked.series, asked.age, self._profile(lanes.own)[lanes.at])
+            wider = self.outages.wider(asked.series, asked.age, self._profile(streams.own)[streams.at])
             quantiles = mean[..., None] + (quantiles - mean[..., None]) * wider.numpy().reshape(*mean.shape, 1)
         if asked.blur is not None and bool((asked.blur > 0).any()):
             usual = NORMAL * np.exp(log_scale) + TINY
@@ -531,20 +511,19 @@ class Bands(Declared, Volatility):
         found[..., above] = np.where(used[..., None], nearer, quantiles[..., above])
         return ends, found
 
-    def _learn_caps(self, due: Due, features: Floats, truths: Truths) -> None:
+    def _learn_caps(self, due: Due, issued: AtIssue, truths: Truths) -> None:
         """Count errors over raw standard deviations, and what caps would have saved.
 
         Those are exp(b) times a feature, but where the volatility at once added more than MOST to b: it adds nothing
         to bounded outputs, and so only in forecasts that waited while a bound was found.
         """
-        ends, p = features[FEATURES - 2 : FEATURES], self.probabilities[-1]
         some, rows = truths.of(self._bounds.bounded(truths.units))
         if not len(some.units):
             return
-        off = due.y.numpy()[rows] - ends[:, rows]
+        p, off = self.probabilities[-1], due.y.numpy()[rows] - np.stack([issued.uncapped, issued.capped])[:, rows]
         phase = some.block if self.period > 1 else np.zeros_like(some.block)
         with np.errstate(over="ignore"):
-            scaled = np.nan_to_num(some.error / np.exp(features[1] + features[4])[rows])
+            scaled = np.nan_to_num(some.error / np.exp(issued.base + issued.deviation)[rows])
         self._caps.learn(
             some.units,
             (some.unit, phase, some.group),
@@ -562,20 +541,21 @@ class Bands(Declared, Volatility):
         away = np.where(np.isfinite(lower), mean - lower, 0.0).clip(0)
         return np.where(np.isfinite(lower), np.minimum(relative(away, 0.3), 1.0), 0.0)
 
-    def _phi(self, found: Floats, step: Ints) -> Floats:
-        """(8, ...) kept features and the steps they are of (...) -> (..., W) φ."""
-        fast, daily, raw, reference, spread, low, high, phase = found
-        one = np.ones_like(fast)
+    def _phi(self, of: ScaleFeatures, step: Ints) -> Floats:
+        """(..., W) φ; step: (...) the steps of the forecasts."""
+        one = np.ones_like(of.fast)
         log_step = self._log_step[step]
-        rest = [fast, fast * log_step, daily, raw, reference, spread, low, high]
+        rest = [of.fast, of.fast * log_step, of.daily, of.deviation, of.reference, of.spread, of.low, of.high]
         own = [one, log_step * one, self._share[step] * one]
-        phi = np.empty((*fast.shape, len(own) + 2 * HARMONICS + len(rest)))
-        phi[..., len(own) : -len(rest)] = self._waves[whole(phase).clip(0, len(self._waves) - 1)]
+        phi = np.empty((*one.shape, len(own) + 2 * HARMONICS + len(rest)))
+        phi[..., len(own) : -len(rest)] = self._waves[whole(of.phase).clip(0, len(self._waves) - 1)]
         for at, column in zip((*range(len(own)), *range(-len(rest), 0)), own + rest, strict=True):
             phi[..., at] = column
         return phi
 
-    def _learn_masses(self, due: Due, truths: Truths, fair: NDArray[np.bool_], view: View) -> NDArray[np.bool_]:
+    def _learn_masses(
+        self, due: Due, issued: AtIssue, truths: Truths, fair: NDArray[np.bool_], view: View
+    ) -> NDArray[np.bool_]:
         """Count truths, and learn the probabilities of masses; (R,) whether a truth is fair and outside of all.
 
         Where the model knows a season there are none: it knows better than the gate when a value comes again.
@@ -583,8 +563,8 @@ class Bands(Declared, Volatility):
         if self.shape.seasonal:
             return fair
         step = due.column.numpy() % self.shape.horizon
-        features, y, mean = due.features.numpy(), due.y.numpy(), due.predictive.mean[:, 0].numpy()
-        known = np.flatnonzero(fair & np.isfinite(features[11]))
+        y, mean = due.y.numpy(), due.predictive.mean[:, 0].numpy()
+        known = np.flatnonzero(fair & np.isfinite(issued.last))
         other = fair.copy()
         order = known[np.argsort(truths.unit[known], kind="stable")]
         ends = np.searchsorted(truths.unit[order], np.arange(len(truths.units) + 1))
@@ -595,29 +575,19 @@ class Bands(Declared, Volatility):
             unit, own = truths.units[v], order[ends[v] : ends[v + 1]]
             for slot in self._masses.active(unit):
                 other[own] &= ~self._masses.at(unit, slot, y[own])
-            begun = AtOrigin(step[own], mean[own], np.exp(view.log_scale[own]), *features[11:14][:, own])
+            came = (part[own] for part in (issued.last, issued.run, issued.slope))
+            begun = AtOrigin(step[own], mean[own], np.exp(view.log_scale[own]), *came)
             self._masses.learn(unit, y[own], begun, 0.5 ** (truths.passed[v] / SCALE_CYCLES))
         return other
 
-    def _outside(self, features: Floats, of_all: View) -> View:
-        """What the shape outside of the masses had made of forecasts; of those from before it was, that of all."""
-        if len(features) == FEATURES:
-            return of_all
-        found = features[FEATURES + 1 : FEATURES + 4]
-        log_scale, beside, centre = np.where(np.isnan(found[0]), np.stack(of_all), found)
-        return View(log_scale, whole(beside), centre)
-
-    def _judge(self, y: Tensor, features: Floats, truths: Truths) -> None:
+    def _judge(self, y: Tensor, issued: MassesAtIssue, truths: Truths) -> None:
         """Compare the quantiles without and with masses."""
-        if len(features) == FEATURES:
-            return
         judged = self.probabilities[np.linspace(0, len(self.probabilities) - 1, JUDGED).round().astype(np.int64)]
-        both = torch.from_numpy(features[FEATURES + 4 :].reshape(-1, JUDGED, len(y)))
-        lost = [crps(judged.tolist(), own, y).numpy() for own in both]
+        lost = [crps(judged.tolist(), torch.from_numpy(own), y).numpy() for own in (issued.without, issued.mixed)]
         self._lost[truths.units] *= (0.5 ** (truths.passed / SHAPE_CYCLES))[:, None, None, None]
         new = np.stack([np.ones(len(y)), *lost], -1) / np.bincount(self._group)[truths.group, None]
-        known = ~np.isnan(new[:, 1])
-        at = truths.units[truths.unit[known]], truths.group[known], whole(features[FEATURES, known])
+        known = ~np.isnan(lost[0])
+        at = truths.units[truths.unit[known]], truths.group[known], whole(issued.state[known])
         np.add.at(self._lost, at, new[known])
 
     def _earned(self, unit: int) -> NDArray[np.bool_]:

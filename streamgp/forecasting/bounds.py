@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgp.forecasting.streams import longer
 from streamgp.state import Arrays, Declared
 
 Bools: TypeAlias = NDArray[np.bool_]
@@ -19,6 +20,9 @@ Ints: TypeAlias = NDArray[np.int64]
 
 SEEN, OFTEN = 20, 0.05
 """Least zeros, and least positive truths, before a bound is found; least share of zeros."""
+
+ZERO, MORE, LESS = range(3)
+"""Places of the counts of truths that are 0, more and less."""
 
 
 class Change(NamedTuple):
@@ -49,7 +53,7 @@ class Bounds(Declared):
 
     def reserve(self, units: int) -> None:
         """Room for this many more units."""
-        self._counts = np.concatenate([self._counts, np.zeros((units, 3), np.int64)])
+        self._counts = longer(self._counts, units)
 
     def lower(self, units: Ints) -> Floats:
         """(...) the bounds of units (...); -inf: none."""
@@ -62,16 +66,16 @@ class Bounds(Declared):
     def shares(self, units: Ints) -> Floats:
         """(V,) zeros in all truths."""
         counts = self._counts[units]
-        return np.asarray(counts[:, 0] / np.maximum(counts.sum(1), 1))
+        return np.asarray(counts[:, ZERO] / np.maximum(counts.sum(1), 1))
 
     def follow(self, unit: Ints, y: Floats) -> Change:
         """Take in the next truths (R,) and their units; NaN: no truth."""
         before = self._bounded()
         known = ~np.isnan(y)
-        kind = np.where(y == 0, 0, np.where(y > 0, 1, 2))
+        kind = np.where(y == 0, ZERO, np.where(y > 0, MORE, LESS))
         np.add.at(self._counts, (unit[known], kind[known]), 1)
         now = self._bounded()
-        return Change(np.flatnonzero(now & ~before), np.flatnonzero(before & ~now & (self._counts[:, 2] > 0)))
+        return Change(np.flatnonzero(now & ~before), np.flatnonzero(before & ~now & (self._counts[:, LESS] > 0)))
 
     def _bounded(self) -> Bools:
         zeros, more, less = self._counts.T

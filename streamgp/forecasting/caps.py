@@ -17,7 +17,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgp.forecasting.error_shape import BINS, EDGES, SHAPE_CYCLES, located
+from streamgp.forecasting.error_shape import BINS, EDGES, LOGISTIC, SHAPE_CYCLES, located
+from streamgp.forecasting.streams import longer
 from streamgp.state import Arrays, Declared
 
 Bools: TypeAlias = NDArray[np.bool_]
@@ -47,27 +48,24 @@ class Caps(Declared):
 
     def __init__(self, units: int, phases: int, groups: int, horizon: int) -> None:
         self.horizon = horizon
-        cumulative = 1 / (1 + np.exp(-2 * np.log(2) * EDGES))  # the logistic distribution with mean |x| = 1
-        cumulative[[0, -1]] = 0.0, 1.0
-        self._prior = np.diff(cumulative)
         self._counts = np.zeros((units, phases, groups, BINS))
         self._lost = np.zeros((units, 2))  # of the highest quantile, without and with caps
 
     def reserve(self, units: int) -> None:
         """Room for this many more units."""
         for name in _STATE:
-            part = getattr(self, f"_{name}")
-            setattr(self, f"_{name}", np.concatenate([part, np.zeros((units, *part.shape[1:]))]))
+            setattr(self, f"_{name}", longer(getattr(self, f"_{name}"), units))
 
     def earned(self, units: Ints) -> Bools:
         """(V,) whether caps have cost next to nothing."""
-        return np.asarray(self._lost[units, 1] <= (1 + ALLOWED) * self._lost[units, 0])
+        without, capped = self._lost[units].T
+        return np.asarray(capped <= (1 + ALLOWED) * without)
 
     def table(self, units: Ints, p: Floats) -> Floats:
         """(V, phases, groups, Q) caps of quantiles p (Q,) above ½, in raw standard deviations from the point."""
         counts = self._counts[units]
         whole = counts.sum((1, 2), keepdims=True)
-        whole = (whole + TO_PRIOR * self._prior) / (whole.sum(-1, keepdims=True) + TO_PRIOR)
+        whole = (whole + TO_PRIOR * LOGISTIC) / (whole.sum(-1, keepdims=True) + TO_PRIOR)
         cells = (counts + TO_ALL * whole) / (counts.sum(-1, keepdims=True) + TO_ALL)
         wanted = np.broadcast_to(1 - (1 - p) / LESS, (cells[..., 0].size, len(p)))
         return located(cells.reshape(-1, BINS), wanted).reshape(*cells.shape[:3], -1)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from streamgp.base import Json, Shape
 from streamgp.errors import NumericalError
-from streamgp.forecasting.lanes import blocks
+from streamgp.forecasting.streams import blocks, longer
 from streamgp.linalg.batched import product
 from streamgp.state import Arrays, Declared
 
@@ -40,6 +40,8 @@ KEPT_MEDIAN = 0.5
 BINS = 240
 EDGES = np.sinh(np.linspace(-3.6, 3.6, BINS + 1))
 """(BINS + 1,) borders of the histogram of error/s. What is beyond, a glitch, says nothing of the shape."""
+LOGISTIC = np.diff(np.concatenate([[0.0], 1 / (1 + np.exp(-2 * np.log(2) * EDGES[1:-1])), [1.0]]))
+"""(BINS,) of the logistic distribution with mean |x| = 1: the prior of histograms."""
 BESIDE = np.array([-1.0, -0.3, 0.3, 1.0])
 """Borders of the blocks of (y₀ − point)/s in the second histograms."""
 AT_MASS = len(BESIDE) + 1
@@ -121,9 +123,6 @@ class ErrorShape(Declared):
 
     def __init__(self, shape: Shape, units: int, cycle: float, phases: int, groups: int, width: int) -> None:
         self.shape, self.cycle, self._phases = shape, cycle, phases
-        cumulative = 1 / (1 + np.exp(-2 * np.log(2) * EDGES))  # the logistic distribution with mean |x| = 1
-        cumulative[[0, -1]] = 0.0, 1.0
-        self._prior = np.diff(cumulative)  # (BINS,)
         self._ridge = np.full(width, RIDGE * cycle)
         self._ridge[0] = 1e-2
         self._gram = np.zeros((units, width, width))
@@ -140,8 +139,7 @@ class ErrorShape(Declared):
     def reserve(self, units: int) -> None:
         """Room for this many more units."""
         for name in _STATE:
-            part = getattr(self, f"_{name}")
-            setattr(self, f"_{name}", np.concatenate([part, np.zeros((units, *part.shape[1:]))]))
+            setattr(self, f"_{name}", longer(getattr(self, f"_{name}"), units))
 
     def take(self, other: ErrorShape, units: Ints) -> None:
         """Know of these units what another shape does."""
@@ -244,7 +242,7 @@ class ErrorShape(Declared):
     def _of_all(self, counts: Floats) -> Floats:
         """(V, 1, 1, BINS) the histogram of all phases or blocks and groups, shrunk to the logistic distribution."""
         prior, total = TO_PRIOR * self.cycle, counts.sum(1, keepdims=True).sum(2, keepdims=True)
-        return np.asarray((total + prior * self._prior) / (total.sum(-1, keepdims=True) + prior))
+        return np.asarray((total + prior * LOGISTIC) / (total.sum(-1, keepdims=True) + prior))
 
     def _cells(self, counts: Floats) -> Floats:
         """(V, phases, groups, BINS) the first histograms."""

@@ -48,6 +48,12 @@ RIDGE = 4.0 * np.array([0.01, 1.0, 1.0, 1.0, 1.0, 1.0])
 AWAY = -4.0
 """Mean of the prior of the constant, where the last value is elsewhere; all other means are 0."""
 WIDTH = len(RIDGE)
+INSIDE = 0
+"""Place of the counts of truths in a mass; those around it follow."""
+ELSEWHERE, HERE = range(2)
+"""Places of the weights where the last value is elsewhere, and where it is in the mass."""
+CONSTANT = 0
+"""The constant among the features φ of a mass."""
 _ROUNDS = 6
 _LARGEST = 12.0
 _STATE = ("value", "_counts", "_sums", "_inside", "_weights", "_precision")
@@ -95,7 +101,7 @@ class Masses(Declared):
         self._sums = np.zeros((outputs, 3))  # truths, their sum and that of their squares
         self._inside = np.zeros((outputs, SLOTS, 2 * BINS + 1))
         self._weights = np.zeros((outputs, SLOTS, 2, WIDTH))
-        self._weights[:, :, 0, 0] = AWAY
+        self._weights[:, :, ELSEWHERE, CONSTANT] = AWAY
         self._precision = np.zeros((outputs, SLOTS, 2, WIDTH, WIDTH))
 
     def reserve(self, outputs: int) -> None:
@@ -127,7 +133,7 @@ class Masses(Declared):
     def active(self, output: int, share: float = SHARE) -> list[int]:
         """Slots of the values that are masses, the lowest first."""
         inside, around = self._counts[output].T
-        total = self._sums[output, 0]
+        total, _, _ = self._sums[output]
         exact = self._inside[output, :, BINS] >= EXACT * inside
         found = exact & (inside >= max(share * total, LEAST)) & (inside >= around) & (total >= YOUNGEST)
         return [int(j) for j in np.argsort(self.value[output]) if found[j]]
@@ -162,12 +168,12 @@ class Masses(Declared):
         values, counts = np.unique(y, return_counts=True)
         for k in np.argsort(-counts, kind="stable")[:SLOTS]:
             new = counts[k] > 1 and not (np.abs(self.value[output] - values[k]) <= 2 * width).any()
-            free = int(np.where(np.isinf(self.value[output]), -1.0, self._counts[output, :, 0]).argmin())
-            if new and (np.abs(y - values[k]) <= width).sum() > self._counts[output, free, 0]:
+            free = int(np.where(np.isinf(self.value[output]), -1.0, self._counts[output, :, INSIDE]).argmin())
+            if new and (np.abs(y - values[k]) <= width).sum() > self._counts[output, free, INSIDE]:
                 self.value[output, free] = values[k]
                 for part in (self._counts, self._inside, self._weights, self._precision):
                     part[output, free] = 0.0
-                self._weights[output, free, 0, 0] = AWAY
+                self._weights[output, free, ELSEWHERE, CONSTANT] = AWAY
         for slot in np.flatnonzero(~np.isinf(self.value[output])):
             away = (y - self.value[output, slot]) / width
             inside = np.abs(away) <= 1
@@ -191,8 +197,8 @@ class Masses(Declared):
         for slot in self.active(output, SHARE / 2):
             hit = self.at(output, slot, y)
             here, phi = self._phi(output, slot, course)
-            for side in (0, 1):
-                own = here == bool(side)
+            for side in (ELSEWHERE, HERE):
+                own = here == (side == HERE)
                 if own.any():
                     self._newton(output, slot, side, phi[own], hit[own].astype(np.float64), kept)
 
@@ -271,7 +277,7 @@ class Masses(Declared):
         """At most six steps, each halved until the loss falls."""
         x, t = torch.from_numpy(phi), torch.from_numpy(hit)  # NumPy's BLAS would wake all cores for so small a product
         ridge, before = torch.from_numpy(RIDGE), kept * torch.from_numpy(self._precision[output, slot, side])
-        prior = torch.tensor([AWAY if not side else 0.0, *[0.0] * (WIDTH - 1)], dtype=FLOAT)
+        prior = torch.tensor([AWAY if side == ELSEWHERE else 0.0, *[0.0] * (WIDTH - 1)], dtype=FLOAT)
         old = torch.from_numpy(self._weights[output, slot, side].copy())
 
         def loss(w: Tensor) -> float:

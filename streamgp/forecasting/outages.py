@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import Due, Shape
-from streamgp.forecasting.lanes import Bools, Floats, Ints
+from streamgp.forecasting.streams import Bools, Floats, Ints
 from streamgp.state import Arrays, Declared
 
 MEMORY = 4000.0

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamgp.forecasting.lanes import Bools, Floats, Ints, Lanes, blocks
+from streamgp.forecasting.streams import Bools, Floats, Ints, StreamIndex, blocks, longer
 from streamgp.state import Arrays, Declared
 
 BEYOND = 0.1
@@ -59,7 +59,7 @@ class Reach(Declared):
 
     def reserve(self, series: int) -> None:
         """Room for more series."""
-        self._rows = np.concatenate([self._rows, np.zeros((series, self._rows.shape[1]), np.int64)])
+        self._rows = longer(self._rows, series)
         for name in _STATE:
             part = getattr(self, f"_{name}")
             empty = np.full((series, *part.shape[1:]), 0.0 if name == "risen" else -np.inf)
@@ -69,7 +69,7 @@ class Reach(Declared):
         """The next values (R, O) of these series (R,), in their order; NaN is none."""
         outputs = self._rows.shape[1]
         unit = (series[:, None] * outputs + np.arange(outputs))[there := np.isfinite(y)]
-        held, local = Lanes.of(unit)
+        held, local = StreamIndex.of(unit)
         for block in blocks(local, len(held)):
             self._take(held[block.own], block.laid(y[there], np.nan), block.there)
 

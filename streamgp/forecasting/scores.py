@@ -30,18 +30,20 @@ from torch import Tensor
 
 from streamgp.base import Due, Json, Shape
 from streamgp.forecasting import outcomes
-from streamgp.forecasting.bands import PHASE
 from streamgp.forecasting.calibration import Calibration
-from streamgp.forecasting.lanes import whole
+from streamgp.forecasting.issued import PHASE
 from streamgp.forecasting.metrics import METRICS, Kind
 from streamgp.forecasting.outliers import Largest, Outliers
 from streamgp.forecasting.scored import Scored
+from streamgp.forecasting.streams import longer, whole
 from streamgp.state import Arrays, Declared, Value, Whole
 
 _ORDER = (Kind.POINT, Kind.QUANTILES, Kind.BAND)
 """Of the sums that are kept."""
 _SUMS = ("sums", "before", "phases", "blocks", "past", "past_before")
 _BY_SERIES = ("naive", "own", "own_before", "series", "past_own")
+COUNT = 0
+"""Place of the number of forecasts in sums and counts; what was summed over them follows."""
 PHASES = 6
 """Blocks of a cycle whose coverage is counted."""
 BLOCKS = 80
@@ -123,13 +125,13 @@ class Scores(Declared):
         for name in ("naive", "blocks", "phases", "series", "past_own"):
             if bool(tensors[name].isnan().any()):
                 raise ValueError(f"{name} has counts that are no numbers")
-        if not bool(tensors["sums"][0].isfinite().all()):
+        if not bool(tensors["sums"][COUNT].isfinite().all()):
             raise ValueError("sums has counts that are no numbers")
 
     @property
     def scored(self) -> int:
         """Forecasts scored so far: one a truth and step ahead."""
-        return int(self._sums[0].sum())
+        return int(self._sums[COUNT].sum())
 
     def scale(self, y: Tensor, seasonal: Tensor, series: Tensor | None = None) -> None:
         """Take rows into the denominator of MASE; call it with the rows before scoring starts, and with no others.
@@ -178,7 +180,7 @@ class Scores(Declared):
         square, absolute = (values[self._rows[name].start] for name in ("rmse", "mae"))
         self._largest.add(code, due.ds.numpy(), where // self.shape.horizon, square)
         self._own = _room(self._own, code)
-        for at, row in enumerate((values[0], absolute)):
+        for at, row in enumerate((values[COUNT], absolute)):
             np.add.at(self._own.reshape(-1), (2 * code + at) * self.shape.columns + where, row)
 
     def _count(self, inside: Tensor, series: Tensor, position: Tensor, features: Tensor) -> None:
@@ -248,18 +250,18 @@ class Scores(Declared):
         if self.period > 1:
             borders = -(-np.arange(PHASES + 1) * self.period // PHASES)
             there = np.flatnonzero(borders[:-1] < borders[1:])
-            if self._phases[there, 0].all():  # else the stream is too short to say anything of a cycle
+            if self._phases[there, COUNT].all():  # else the stream is too short to say anything of a cycle
                 found["phases"] = [
                     {"from": int(borders[k]), "to": int(borders[k + 1])} | self._part(self._phases[k]) for k in there
                 ]
         total = np.concatenate([np.zeros((1, self._blocks.shape[1])), self._blocks.cumsum(0)])
-        share = total[:, 0] / max(total[-1, 0], 1.0)
+        share = total[:, COUNT] / max(total[-1, COUNT], 1.0)
         at = np.stack([np.interp(np.arange(11) / 10, share, row) for row in total.T], 1)
         found["tenths"] = [self._part(part) for part in np.diff(at, axis=0)]
         if len(self._series) > 1:
-            codes = np.flatnonzero(self._series[:, 0])
+            codes = np.flatnonzero(self._series[:, COUNT])
             if len(codes) > MOST_SERIES:
-                order = codes[np.argsort(self._series[codes, -1] / self._series[codes, 0], kind="stable")]
+                order = codes[np.argsort(self._series[codes, -1] / self._series[codes, COUNT], kind="stable")]
                 codes = np.sort(np.append(order[: MOST_SERIES // 2], order[-MOST_SERIES // 2 :]))
             found["series"] = {
                 names[code] if code < len(names) else str(code): self._part(self._series[code])
@@ -290,7 +292,7 @@ class Scores(Declared):
             scales[: len(self._naive)] = self._naive
         exact = horizon <= self.shape.season
         found: dict[str, Json] = {}
-        for code in np.flatnonzero(sums[:, 0].any(1)).tolist():
+        for code in np.flatnonzero(sums[:, COUNT].any(1)).tolist():
             parts: dict[str, Json] = {}
             for at, target in enumerate(self.shape.targets):
                 (rows, total), (change, count) = sums[code, :, at].tolist(), past[code, :, at].tolist()
@@ -329,14 +331,14 @@ class Scores(Declared):
 
     def _part(self, counts: NDArray[np.float64]) -> dict[str, Json]:
         """(1 + K,) forecasts and truths inside -> scored, coverage by level."""
-        scored = float(counts[0])
-        shares = (counts[1:] / scored).tolist() if scored else [None] * len(self.levels)
+        scored = float(counts[COUNT])
+        shares = (counts[COUNT + 1 :] / scored).tolist() if scored else [None] * len(self.levels)
         coverage: dict[str, Json] = {f"{level:g}": share for level, share in zip(self.levels, shares, strict=True)}
         return {"scored": round(scored), "coverage": coverage}
 
     def outliers(self) -> dict[str, Outliers]:
         """By target, the few truths that decide its RMSE, where there are such."""
-        kept = self._sums[[0, self._rows["rmse"].start, self._rows["mae"].start]]
+        kept = self._sums[[COUNT, self._rows["rmse"].start, self._rows["mae"].start]]
         rows, square, absolute = kept.reshape(3, self.shape.outputs, self.shape.horizon).sum(2).tolist()
         found = {
             name: self._largest.outliers(at, rows[at], square[at], absolute[at])
@@ -426,7 +428,7 @@ class Scores(Declared):
         self, sums: NDArray[np.float64], own: NDArray[np.float64], columns: NDArray[np.int64]
     ) -> dict[str, Json]:
         total = sums[:, columns].sum(1)
-        rows = float(total[0])
+        rows = float(total[COUNT])
         mean = [value / rows if rows else None for value in total.tolist()]
         figures: dict[str, Json] = {"scored": int(rows)}
         for one in METRICS:
@@ -481,4 +483,4 @@ def _by_column(values: NDArray[np.float64], column: NDArray[np.int64], columns: 
 def _room(array: NDArray[np.float64], codes: NDArray[np.int64]) -> NDArray[np.float64]:
     """The array with a row for each of these series."""
     grown = int(codes.max()) + 1 - len(array) if len(codes) else 0
-    return np.concatenate([array, np.zeros((grown, *array.shape[1:]))]) if grown > 0 else array
+    return longer(array, grown) if grown > 0 else array

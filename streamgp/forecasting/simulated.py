@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import FLOAT, Due, Inputs, Json, Shape
-from streamgp.forecasting.bands import Bands, Floats, Ints, Issued, Questions
+from streamgp.forecasting.bands import Bands, Floats, Ints, Questions
 from streamgp.forecasting.calibration import Calibration
+from streamgp.forecasting.issued import Issued
 from streamgp.forecasting.volatility import TINY, Errors
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.state import Arrays, Declared, Nested
@@ -51,6 +52,9 @@ HALF_LIFE = 1000.0
 """Simulations after which the loss of one counts half."""
 MIDDLE = 1e-6
 """Probabilities so near ½ count as this far: both quantiles of the ratio are 0 there."""
+FORECASTS, SQUARES, INSIDE = 0, slice(1, 4), slice(4, None)
+"""Columns of the scores: how many forecasts; squared errors of the centre, of the paths' mean and of the last value;
+how often the calibrated bands, and then those of the paths, held the truth."""
 OWN = ("loss", "weight", "independent", "scores")
 """Parts of the state beside the bands'."""
 
@@ -149,14 +153,12 @@ class SimulationBands(Declared):
         self._loss = np.zeros((outputs, count, len(GRID)))
         self._weight = np.zeros((outputs, count))  # simulations that it rests on
         self._independent = np.zeros((outputs, count))
-        self._scores = np.zeros((count, 4 + 2 * len(calibration.levels)))
-        # (K, ·) forecasts; squared errors of the centre, of the paths' mean and of the last value; then how often the
-        # calibrated bands, and those of the paths, held the truth
+        self._scores = np.zeros((count, INSIDE.start + 2 * len(calibration.levels)))  # (K, ·)
 
     @property
     def scored(self) -> int:
         """Simulations compared with their truth, at the first step."""
-        return int(self._scores[0, 0])
+        return int(self._scores[0, FORECASTS])
 
     def dead_zone(self) -> Floats:
         """(O, K) τ_h; of neighbouring steps it is alike."""
@@ -208,13 +210,13 @@ class SimulationBands(Declared):
         value = torch.from_numpy(np.ascontiguousarray(z.transpose(0, 2, 1)).reshape(by_column.shape))[row, column]
         error = value - asked.issued.mean[row, column]
         codes, own = paths.series.unique(return_inverse=True)  # simulations of one round overlap: one error a series
-        of_all = torch.zeros(2, len(codes), self.shape.columns, dtype=FLOAT)
-        of_all.index_put_((torch.ones_like(row), own[row], column), torch.ones_like(error), accumulate=True)
-        of_all.index_put_((torch.zeros_like(row), own[row], column), error.abs(), accumulate=True)
-        apart = of_all[1].clamp(max=torch.from_numpy(1 + self.steps / self.knots).repeat(self.shape.outputs))
+        count, size = torch.zeros(2, len(codes), self.shape.columns, dtype=FLOAT)
+        count.index_put_((own[row], column), torch.ones_like(error), accumulate=True)
+        size.index_put_((own[row], column), error.abs(), accumulate=True)
+        apart = count.clamp(max=torch.from_numpy(1 + self.steps / self.knots).repeat(self.shape.outputs))
         self._independent += apart.sum(0).numpy().reshape(self._independent.shape)
-        at_series, at_column = of_all[1].nonzero(as_tuple=True)
-        typical = (of_all[0] / of_all[1])[at_series, at_column]
+        at_series, at_column = count.nonzero(as_tuple=True)
+        typical = (size / count)[at_series, at_column]
         silence = Gaussian.from_parameters(asked.issued.parameters()[:, :0])
         silent = Questions(nobody, nobody, nobody[:, None], silence, asked.reference[:0])
         self.bands.issue(silent, Errors(codes, at_series, at_column, typical))
@@ -225,10 +227,11 @@ class SimulationBands(Declared):
         coverage of the calibrated bands and of the paths' own."""
         levels, found = self.calibration.levels, []
         for step, row in zip(self.knots.tolist(), self._scores, strict=True):
-            if not row[0]:
+            count = row[FORECASTS]
+            if not count:
                 continue
-            rmse, raw, last = np.sqrt(row[1:4] / row[0]).tolist()
-            shares = (row[4:] / row[0]).tolist()
+            rmse, raw, last = np.sqrt(row[SQUARES] / count).tolist()
+            shares = (row[INSIDE] / count).tolist()
             names = [f"{level:g}" for level in levels]
             found.append(
                 {

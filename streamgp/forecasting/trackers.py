@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from streamgp.forecasting.error_shape import Truths
 from streamgp.forecasting.quantiles import hits_at
+from streamgp.forecasting.streams import longer
 from streamgp.state import Arrays, Declared
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -41,7 +42,7 @@ class Trackers(Declared):
 
     def reserve(self, units: int) -> None:
         """Room for this many more units."""
-        self._off = np.concatenate([self._off, np.zeros((units, *self._off.shape[1:]))])
+        self._off = longer(self._off, units)
 
     def moves(self, wanted: Floats, units: Ints) -> Floats:
         """(V, phases, Q) what they add to probabilities (Q,)."""

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from streamgp.base import Shape
-from streamgp.forecasting.lanes import Bools, Floats, Ints, Lanes, blocks, firsts
+from streamgp.forecasting.streams import Bools, Floats, Ints, StreamIndex, blocks, firsts, longer
 
 HALF_LIVES = np.array([0.25, 1.0, 3.0])
 """Cycles after which an absolute error counts half, in the fast, the daily and the slow volatility."""
@@ -18,7 +18,7 @@ it. The error of a row is the median |error| of its steps: in a new regime all a
 covers them. One spike does not move it: of a row after it only the step is wrong whose forecast began at the spike, and
 of one step ahead that is the row after it alone."""
 JUMPS = np.array([0.7, 0.3, 0.15])
-"""Log excess of the volatility at once, the fast and the daily over the slow one that is taken for noise; twice it
+"""(3,) Log excess of the volatility at once, the fast and the daily over the slow one that is taken for noise; twice it
 counts in full."""
 START = 2
 """Rows that the raw standard deviation of a series' first forecast counts as, in its volatility: that of a mix whose
@@ -33,6 +33,12 @@ PROFILE_CYCLES = 0.7 * 28
 TINY = 1e-300
 MOST_HALVINGS = 500
 """Powers of 2 that a weight may grow by in a sum: float64 has 1023."""
+
+
+OF_ERRORS, OF_PROFILE = range(2)
+"""Places in the last axis of sums: of |errors|, and of what the profile promised of them."""
+FAST = 0
+"""Place of the fast volatility in the axis of HALF_LIVES."""
 
 
 class Errors(NamedTuple):
@@ -67,6 +73,20 @@ class KnownErrors(NamedTuple):
         return KnownErrors(self.sums[rows], self.newest[rows])
 
 
+class LogVolatility(NamedTuple):
+    """Logarithms of the size of errors that N forecasts know of, of O outputs.
+
+    Attributes:
+        at_once: (N, O) of the last rows.
+        fast, daily, slow: (N, O) weighted means, see HALF_LIVES.
+    """
+
+    at_once: Floats
+    fast: Floats
+    daily: Floats
+    slow: Floats
+
+
 class Volatility:
     """What `bands.Bands` knows of the size of errors: v and a of its docstring.
 
@@ -81,18 +101,18 @@ class Volatility:
         self.shape, self.cycle, self.apart, self._start = shape, cycle, apart, start
         outputs = shape.outputs
         self._decay = 0.5 ** (1 / (HALF_LIVES * cycle))  # (3,) a row
-        self._errors = np.zeros((0, outputs, 3, 2))  # (S, O, 3, 2) weighted sums of |error| and of the profile
+        self._errors = np.zeros((0, outputs, 3, 2))  # (S, O, 3, 2) weighted sums, OF_ERRORS and OF_PROFILE
         newest = AT_ONCE if shape.horizon > 1 else AT_ONCE + 2
         self._newest = np.zeros((0, outputs, newest))  # (S, O, J) of `KnownErrors`
         self._raw = np.zeros((0, outputs))  # (S, O) mean |error| that the first forecast of the series promised
         self._latest = np.zeros((0, outputs))  # (S, O) median |error| of the rows that came last
         self._steps = np.zeros((1 - apart, 2, outputs, shape.horizon))  # weights, weighted |error| over the volatility
 
-    def _lanes(self, series: Ints) -> Lanes:
+    def _streams(self, series: Ints) -> StreamIndex:
         """The streams of rows of these series, (R,)."""
         if self.apart:
-            return Lanes.of(series)
-        return Lanes(np.zeros(1, np.int64), np.zeros(len(series), np.int64))
+            return StreamIndex.of(series)
+        return StreamIndex(np.zeros(1, np.int64), np.zeros(len(series), np.int64))
 
     def _follow(self, errors: Errors, profile: Floats, at: Ints) -> KnownErrors | None:
         """Take in errors; what forecasts at each of the A rows know of them, None without rows.
@@ -104,7 +124,7 @@ class Volatility:
             return None
         series, row, column = errors.series.numpy(), errors.row.numpy(), errors.column.numpy()
         output, promised = column // horizon, np.exp(profile).reshape(len(profile), -1)[at[row], column]
-        held, local = Lanes.of(series)
+        held, local = StreamIndex.of(series)
         present = np.exp(self._volatility(self._errors[held], self._raw[held]).max(-1))  # (B, O) of B series
         size, place = np.abs(errors.error.numpy()), row * outputs + output
         limit = SPIKE * np.maximum(np.maximum(present, self._latest[held]), self._raw[held])
@@ -118,8 +138,9 @@ class Volatility:
         found = KnownErrors(np.empty((rows, outputs, 3, 2)), np.empty((rows, *self._newest.shape[1:])))
         for block in blocks(local, len(held)):
             own, laid = held[block.own], block.laid(new, 0.0)
-            sums = self._decayed(laid[..., :2], self._errors[own])
-            newest = _newest(laid[..., 2], laid[..., 1] > 0, self._newest[own])
+            of_sums, middle = laid[..., :-1], laid[..., -1]
+            sums = self._decayed(of_sums, self._errors[own])
+            newest = _newest(middle, of_sums[..., OF_PROFILE] > 0, self._newest[own])
             block.put(found.sums, sums)
             block.put(found.newest, newest)
             self._errors[own], self._newest[own] = sums[:, -1], newest[:, -1]
@@ -132,8 +153,8 @@ class Volatility:
 
         As no term is negative, the sum of λ⁻ʲx, times λʲ, has all digits of it, while λ⁻ʲ does not overflow.
         """
-        known = (new[..., 1] > 0).cumsum(1)  # (B, N, O)
-        found, most = np.empty((*known.shape, 3, 2)), max(int(MOST_HALVINGS / -np.log2(self._decay[0])), 1)
+        known = (new[..., OF_PROFILE] > 0).cumsum(1)  # (B, N, O)
+        found, most = np.empty((*known.shape, 3, 2)), max(int(MOST_HALVINGS / -np.log2(self._decay[FAST])), 1)
         for start in range(0, known.shape[1], most):
             rows = slice(start, start + most)
             count = known[:, rows] - (known[:, start - 1 : start] if start else 0)
@@ -165,37 +186,38 @@ class Volatility:
 
     def _volatility(self, sums: Floats, raw: Floats) -> Floats:
         """(..., O, 3, 2) sums, (..., O) promised -> (..., O, 3) log volatility, at least a thousandth of `raw`."""
-        known = sums[..., 0] / np.maximum(sums[..., 1], TINY)
+        known = sums[..., OF_ERRORS] / np.maximum(sums[..., OF_PROFILE], TINY)
         return np.asarray(np.log(np.maximum(known, 1e-3 * raw[..., None] + TINY)))
 
     def _seen(self, series: Ints) -> KnownErrors:
         """What is known of the errors of these series (N,)."""
         return KnownErrors(self._errors[series], self._newest[series])
 
-    def _logs(self, seen: KnownErrors, raw: Floats) -> Floats:
-        """(N, O, 4) log volatility: at once, fast, daily, slow; raw: (N, O) promised."""
+    def _logs(self, seen: KnownErrors, raw: Floats) -> LogVolatility:
+        """raw: (N, O) promised."""
         at_once = np.log(SHARE * np.sort(seen.newest, -1)[..., seen.newest.shape[-1] // 2] + TINY)
-        return np.concatenate([at_once[..., None], self._volatility(seen.sums, raw)], -1)
+        return LogVolatility(at_once, *np.moveaxis(self._volatility(seen.sums, raw), -1, 0))
 
     def _meet(self, series: Ints, deviation: Floats, profile: Floats) -> None:
         """A new series starts with the standard deviations of its first forecast; all (N, ...)."""
         if not len(series):
             return
         codes, first = firsts(series)
-        new = self._errors[codes, :, 0, 1].max(1) == 0
+        new = self._errors[codes, :, FAST, OF_PROFILE].max(1) == 0
         codes, first = codes[new], first[new]
         promised = 0.8 * np.exp(np.log(deviation[first] + TINY) - profile[first]).mean(-1)  # (n, O): E|x| of a normal x
         weight = 1 - self._decay**self._start
         self._raw[codes] = promised
         self._errors[codes] = np.stack([promised[..., None] * weight, np.ones_like(promised)[..., None] * weight], -1)
 
-    def _begin_profile(self, lanes: Lanes, deviation: Floats) -> None:
+    def _begin_profile(self, streams: StreamIndex, deviation: Floats) -> None:
         """A new stream starts with the profile of its first forecast, among those of (N, O, H)."""
-        k, first = firsts(lanes.at)
-        new = ~self._steps[lanes.own[k], 0].any((1, 2))
+        k, first = firsts(streams.at)
+        of_profile, _ = np.moveaxis(self._steps[streams.own[k]], 1, 0)
+        new = ~of_profile.any((1, 2))
         start = np.maximum(deviation[first[new]], TINY)
         weight = np.full_like(start, self.cycle / 2)
-        self._steps[lanes.own[k[new]]] = np.stack([weight, weight * start / start.mean(2, keepdims=True)], 1)
+        self._steps[streams.own[k[new]]] = np.stack([weight, weight * start / start.mean(2, keepdims=True)], 1)
 
     def _profile(self, own: Ints) -> Floats:
         """(K, O, H) of these streams, log of the mean |error| of each step over that of all."""
@@ -204,23 +226,25 @@ class Volatility:
         return np.asarray(np.log(np.maximum(ratio / np.maximum(ratio.mean(2, keepdims=True), TINY), 1e-6)))
 
     def _shape_of_steps(
-        self, size: Floats, base: Floats, column: Ints, lanes: Lanes, passed: Floats, series: Ints
+        self, size: Floats, base: Floats, column: Ints, streams: StreamIndex, passed: Floats, series: Ints
     ) -> None:
         """Update the profiles; what all steps share is the volatility's, and is divided out.
 
         passed, series: (K,) cycles, and how many series each stream has.
         """
-        count, columns = len(lanes.own), self.shape.columns
-        profile = np.exp(self._profile(lanes.own)).reshape(count, -1)[lanes.at, column]
+        count, columns = len(streams.own), self.shape.columns
+        profile = np.exp(self._profile(streams.own)).reshape(count, -1)[streams.at, column]
         with np.errstate(over="ignore"):
             ratio = np.minimum(size / np.maximum(np.exp(base) / profile, TINY), SPIKE)
-        sums = (np.bincount(lanes.at, part, count) for part in (ratio, profile))
-        ratio = ratio / np.maximum(np.divide(*sums), 1e-9)[lanes.at]
-        place = lanes.at * columns + column
+        sums = (np.bincount(streams.at, part, count) for part in (ratio, profile))
+        ratio = ratio / np.maximum(np.divide(*sums), 1e-9)[streams.at]
+        place = streams.at * columns + column
         new = np.stack([np.bincount(place, part, count * columns) for part in (np.ones_like(ratio), ratio)])
-        new = np.moveaxis(new.reshape(2, count, -1), 1, 0).reshape(self._steps[lanes.own].shape)
+        new = np.moveaxis(new.reshape(2, count, -1), 1, 0).reshape(self._steps[streams.own].shape)
         kept = 0.5 ** (passed / PROFILE_CYCLES)
-        self._steps[lanes.own] = kept[:, None, None, None] * self._steps[lanes.own] + new / series[:, None, None, None]
+        self._steps[streams.own] = (
+            kept[:, None, None, None] * self._steps[streams.own] + new / series[:, None, None, None]
+        )
 
     def reserve(self, series: int) -> None:
         """Room for this many series."""
@@ -230,14 +254,8 @@ class Volatility:
         """Room for every series named."""
         grown = max(int(part.max()) + 1 if len(part) else 0 for part in codes) - len(self._raw)
         if grown > 0:
-            outputs = self.shape.outputs
-            self._errors = np.concatenate([self._errors, np.zeros((grown, outputs, 3, 2))])
-            self._newest = np.concatenate([self._newest, np.zeros((grown, *self._newest.shape[1:]))])
-            self._raw, self._latest = (
-                np.concatenate([part, np.zeros((grown, outputs))]) for part in (self._raw, self._latest)
-            )
-            if self.apart:
-                self._steps = np.concatenate([self._steps, np.zeros((grown, *self._steps.shape[1:]))])
+            for name in ("errors", "newest", "raw", "latest", *(("steps",) if self.apart else ())):
+                setattr(self, f"_{name}", longer(getattr(self, f"_{name}"), grown))
 
 
 def _middle(values: Floats) -> Floats:

@@ -18,7 +18,8 @@ FEWEST = 20
 """Least rows for which quartiles are meaningful."""
 SAMPLE = 1_000_000
 """Values of a channel at most that quartiles are estimated from."""
-LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+FIRST_QUARTILE, THIRD_QUARTILE = 0.25, 0.75
+LEVELS = (0.05, FIRST_QUARTILE, 0.5, THIRD_QUARTILE, 0.95)
 """Levels of the quantiles that glitches are found by."""
 EVERY = 16
 """One value of this many is in a sample of them."""
@@ -172,7 +173,7 @@ def _without_glitch(values: Tensor) -> Tensor:
     sample = values[:, ::EVERY].sort(1).values
     low, high = sample[:, int(0.35 * sample.shape[1])], sample[:, int(0.65 * sample.shape[1])]
     within = values.amax(1) - values.amin(1) <= 0.5 * WILD * (high - low)  # false where one is NaN
-    first, third = math.ceil(LEVELS[1] * (count - 1)), math.floor(LEVELS[3] * (count - 1))
+    first, third = math.ceil(FIRST_QUARTILE * (count - 1)), math.floor(THIRD_QUARTILE * (count - 1))
     beside = ((values <= low[:, None]).sum(1) > first) & ((values < high[:, None]).sum(1) <= third)
     return within & beside & (high > low)
 

@@ -11,6 +11,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from torch import Tensor
 
+from streamgp.training.shared_gradients import added
+
 BLOCKS = 16
 """Parts that rows are cut into, at most."""
 
@@ -133,8 +135,3 @@ def sums_of(learner: Any, absorb: Absorb, parts: Iterable[Sequence[Tensor]]) -> 
         absorb(learner, *some)
     found: Totals = learner.sums()
     return found
-
-
-def added(total: Totals | None, more: Totals) -> Totals:
-    """Sums, and those of the next block."""
-    return more if total is None else tuple(a + b for a, b in zip(total, more, strict=True))

@@ -20,7 +20,7 @@ module of one model, and calls them with K = 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
 import torch
@@ -30,6 +30,7 @@ from streamgp.base import FLOAT, Json
 from streamgp.linalg.batched import add_gram
 from streamgp.linalg.cholesky import cholesky, solve, whiten
 from streamgp.linalg.levels import beside, factors, levels, parted
+from streamgp.state import Declared, Field, fitting, pop
 
 Held: TypeAlias = "dict[str, Tensor]"
 """Of K models: outer (K, P, P) G, of which the lower triangle counts; moment (K, P, T) b; square (K, T) Σ v y²; weight
@@ -157,7 +158,40 @@ def loss(held: Held, noise: Tensor, prior: Tensor | None = None, mean: Tensor | 
     return 0.5 * ((misfit + determinant) / rows + torch.log(2.0 * torch.pi * noise))
 
 
-class Regression(nn.Module):
+class AtLargest:
+    """The field of a declaration for tensors that a checkpoint has at their largest shapes, with zeros after what is in
+    use, and how many features that are; its key is "used". The tensors are replaced."""
+
+    def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        own = self._of(owner)
+        used = own.used
+        for name, shape in own.shapes(max(own.capacity, used)).items():
+            value = getattr(own, name)
+            tensors[name] = value.new_zeros(shape)
+            tensors[name][tuple(slice(n) for n in value.shape)] = value
+        rest["used"] = used
+
+    def take(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> Callable[[], None]:
+        own, used, found = self._of(owner), pop(rest, "used"), dict[str, Tensor]()
+        if type(used) is not int or used < 0:
+            raise ValueError(f"used is {used!r}, not a number of features")
+        largest = own.shapes(max(own.capacity, used))
+        for name, shape in own.shapes(used).items():
+            whole = fitting(name, tensors.pop(name, None), getattr(own, name).new_empty(largest[name]))
+            found[name] = whole[tuple(slice(n) for n in shape)].clone().to(own.noise.device)
+
+        def put() -> None:
+            for name, tensor in found.items():
+                setattr(own, name, tensor)
+
+        return put
+
+    def _of(self, owner: object) -> Regression:
+        assert isinstance(owner, Regression)
+        return owner
+
+
+class Regression(Declared, nn.Module):
     """Sums and posterior of T columns on P features of one model; Stateful. A family says what the features are.
 
     Args:
@@ -182,6 +216,7 @@ class Regression(nn.Module):
         (0.75, 0.25)
     """
 
+    STATE: ClassVar[tuple[Field, ...]] = (AtLargest(),)
     SUMS: ClassVar[tuple[str, ...]] = ("outer", "moment", "square", "weight")
     replaces: ClassVar[bool] = True
     """No method changes a tensor in place: see `streamgp.fork`."""
@@ -291,36 +326,16 @@ class Regression(nn.Module):
         """Of every level: () its noise, its columns, and (P, P) its factor."""
         return parted(self.noise, self.root)
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Everything at its largest shape, and how many features are in use; `root` follows from the rest."""
-        tensors, used = {}, self._used()
-        for name, shape in self._shapes(max(self.capacity, used)).items():
-            value = getattr(self, name)
-            tensors[name] = value.new_zeros(shape)
-            tensors[name][tuple(slice(n) for n in value.shape)] = value
-        return tensors, {"used": used}
-
-    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
-        """The inverse of `state`.
-
-        Raises:
-            ValueError: a tensor has another shape.
-        """
-        used = int(str(rest["used"]))
-        largest = self._shapes(max(self.capacity, used))
-        for name, shape in self._shapes(used).items():
-            if tuple(tensors[name].shape) != largest[name]:
-                raise ValueError(f"{name} is {tuple(tensors[name].shape)}, not {largest[name]}")
-            found = tensors[name][tuple(slice(n) for n in shape)]
-            setattr(self, name, found.clone().to(self.noise.device))
+    def restored(self) -> None:
         self._factorise()
 
-    def _used(self) -> int:
-        """What `_shapes` is asked with: features, or those of them that are not always there."""
+    @property
+    def used(self) -> int:
+        """What `shapes` is asked with: features, or those of them that are not always there."""
         return len(self.coefficients)
 
-    def _shapes(self, used: int) -> dict[str, tuple[int, ...]]:
-        """Of the tensors that a checkpoint has."""
+    def shapes(self, used: int) -> dict[str, tuple[int, ...]]:
+        """Of the tensors that a checkpoint has; `root` follows from them."""
         columns = self.moment.shape[1]
         return {
             "outer": (used, used),

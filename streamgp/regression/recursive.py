@@ -26,16 +26,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from streamgp.base import FLOAT, Json
+from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.linalg import triangular
 from streamgp.linalg.cholesky import cholesky, log_determinant, whiten
+from streamgp.state import Declared, Parameters
 
 Form: TypeAlias = Literal["gram", "root", "factor"]
 
@@ -57,7 +58,7 @@ class RecursivePosterior(NamedTuple):
     residual: Tensor
 
 
-class RecursiveRegression(nn.Module):
+class RecursiveRegression(Declared, nn.Module):
     """See the module. Stateful; a forecast is a pure function of the state.
 
     Args:
@@ -84,6 +85,9 @@ class RecursiveRegression(nn.Module):
         >>> regression.mean(one).item(), regression.leverage(one).item()
         (0.75, 0.25)
     """
+
+    STATE = (Parameters(),)
+    NOT_STATE: ClassVar = dict.fromkeys(("version", "_found"), "what was computed from the sums")
 
     kappa: Tensor
     shape: Tensor
@@ -296,12 +300,7 @@ class RecursiveRegression(nn.Module):
         spread = torch.linalg.solve_triangular(lower.T, z, upper=True)
         return weights + variance.sqrt()[:, None] * spread, variance
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return dict(self.named_buffers()), {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        for name, buffer in self.named_buffers():
-            buffer.copy_(tensors[name])
+    def restored(self) -> None:
         self._changed()
 
     def _changed(self) -> None:

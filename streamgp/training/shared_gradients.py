@@ -96,6 +96,6 @@ def block_gradients(net: nn.Module, loss: Loss, rows: Sequence[Tensor], count: i
     return value.detach(), *(torch.zeros_like(p) if g is None else g for p, g in zip(own, found, strict=True))
 
 
-def added(total: Gradients | None, more: Gradients) -> Gradients:
-    """The parts of blocks, and that of the next one."""
+def added(total: tuple[Tensor, ...] | None, more: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Sums of blocks, and those of the next one."""
     return more if total is None else tuple(a + b for a, b in zip(total, more, strict=True))

@@ -341,10 +341,11 @@ class Asking:
         since = np.maximum(step[at] - rows.step[row], -self._back)[:, None]
         beside = np.concatenate([since - back for back in (week, 2 * week, 1, week + 1, 2 * week + 1)], 1)
         around = self._one_by_one(rows, timeline, row, beside, output)
-        one = np.abs(around[:, :2] - self._learned(last)[at][:, None])
-        two = np.abs(around[:, 3:] - around[:, 2:3])
+        weeks_before, one_before, its_weeks_before = around[:, :2], around[:, 2:3], around[:, 3:]
+        one = np.abs(weeks_before - self._learned(last)[at][:, None])
+        two = np.abs(its_weeks_before - one_before)
         same = (one <= most[:, None]).any(1) | (two <= most[:, None]).any(1)
-        return np.asarray(~same & ~np.isnan(around[:, 2]))
+        return np.asarray(~same & ~np.isnan(one_before[:, 0]))
 
     def _without(
         self, differ: Floats | None, found: Floats, rows: Current, off: Ints, timeline: Timeline, instead: bool = True

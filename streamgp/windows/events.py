@@ -36,6 +36,11 @@ NEWEST = 3
 """Newest values that must be as usual."""
 WEEKS = 4
 """The first of `neighbours`, whole weeks away; their median takes the place of an event."""
+_WEEK_BACK = 0
+_ROUND_WEEKS, _TWO_BACK_OR_AHEAD = slice(0, 3), slice(1, 3)
+_DAYS, _DAYS_A_WEEK_BEFORE = slice(4, 6), slice(6, 8)
+_LAST, _LAST_WEEKS_BEFORE = slice(8, 9), slice(9, 11)
+"""Columns of `neighbours`."""
 
 
 def offsets(rows: int) -> Ints:
@@ -98,9 +103,10 @@ def is_over(y: Floats, around: Floats, differ: Floats) -> Bools:
     with np.errstate(invalid="ignore"):
         unlike = ~(np.abs(around - y[:, None]) <= differ[:, None])  # missing ones are
         known = ~np.isnan(around)
-        days = np.abs(around[:, 4:6] - around[:, 6:8]) > differ[:, None]  # is the day before or after one, too?
-        since = (np.abs(around[:, [8]] - around[:, 9:]) > differ[:, None]).any(1)
-    comes_back = (~unlike[:, 4:6] & days).any(1) | (~unlike[:, 8] & since)
-    alone = unlike[:, 4:6].all(1) & known[:, 4:6].any(1) & known[:, 0]
-    enough = np.where(known[:, 1] | known[:, 2], known[:, :3].sum(1) > 1, alone)
-    return np.asarray(unlike[:, :3].all(1) & enough & ~comes_back)
+        moved = np.abs(around[:, _DAYS] - around[:, _DAYS_A_WEEK_BEFORE])
+        days = moved > differ[:, None]  # is the day before or after one, too?
+        since = (np.abs(around[:, _LAST] - around[:, _LAST_WEEKS_BEFORE]) > differ[:, None]).any(1)
+    comes_back = (~unlike[:, _DAYS] & days).any(1) | (~unlike[:, _LAST].any(1) & since)
+    alone = unlike[:, _DAYS].all(1) & known[:, _DAYS].any(1) & known[:, _WEEK_BACK]
+    enough = np.where(known[:, _TWO_BACK_OR_AHEAD].any(1), known[:, _ROUND_WEEKS].sum(1) > 1, alone)
+    return np.asarray(unlike[:, _ROUND_WEEKS].all(1) & enough & ~comes_back)

@@ -17,12 +17,6 @@ from streamgp.errors import UsageError
 
 Bools = NDArray[np.bool_]
 
-DST_RULE = (
-    "A local time that occurs twice is the earlier instant, unless its series already had that time or a later one "
-    "of the repeated hour in the same source: then it is the later instant. A local time that the clock skipped "
-    "goes to the quarantine."
-)
-
 _DAY = 86_400_000_000  # microseconds
 
 
@@ -65,7 +59,11 @@ def canonical(zone: str) -> str:
 
 
 class LocalClock:
-    """The clock of one zone as one source shows it, front to back; see DST_RULE.
+    """The clock of one zone as one source shows it, front to back.
+
+    A local time that occurs twice is the earlier instant, unless its series already had that time or a later one of the
+    repeated hour in the same source: then it is the later instant. A local time that the clock skipped goes to the
+    quarantine.
 
     For every series it remembers the day and the latest local time of the repeated hour that it was last in.
     """

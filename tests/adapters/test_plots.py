@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 from matplotlib.figure import Figure
 
+from streamgp_data.moments import Moments
 from streamgp_pipelines.adapters import plots
 from streamgp_pipelines.adapters.plots import plot_alarms, plot_curves, plot_forecast, plot_reliability, plot_steps
 from streamgp_pipelines.adapters.run_plots import draw_run
 from streamgp_pipelines.learning.curves import Curves
-from streamgp_pipelines.moments import Moments
 
 START = datetime(2014, 12, 1)
 

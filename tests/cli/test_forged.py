@@ -19,9 +19,9 @@ from streamgp.windows.fitting import check_fits
 from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
 from streamgp_data.disk import load_file
+from streamgp_data.moments import Moments
 from streamgp_pipelines.learning import restored
 from streamgp_pipelines.learning.recipe import Recipe, Schedule
-from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.host import resume
 from tests.cli.conftest import LINE, run, write_rows
 from tests.faults import forged

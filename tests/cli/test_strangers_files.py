@@ -15,10 +15,10 @@ from streamgp.errors import StreamgpWarning, UsageError
 from streamgp_cli._summary import _scale
 from streamgp_cli.describe import _print as _print_described
 from streamgp_cli.forecast import _print
+from streamgp_data.moments import Moments
 from streamgp_pipelines.describe import describe_table
 from streamgp_pipelines.forecasting import results
 from streamgp_pipelines.forecasting.results import Forecast, write
-from streamgp_pipelines.moments import Moments
 from tests.needs import needs
 from tests.pipelines.ingesting import take
 from tests.pipelines.ingesting import write as written

@@ -10,8 +10,9 @@ import torch
 
 from streamgp import registry
 from streamgp.base import Due, Offset, Source
-from streamgp.forecasting.bands import Bands, Questions, features
+from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.calibration import Calibration
+from streamgp.forecasting.issued import feature_count
 from streamgp.forecasting.scores import Scores
 from streamgp.forecasting.volatility import Errors
 from streamgp.windows.ledger import Ledger
@@ -38,7 +39,7 @@ class Stream:
         self.windows = Windows(self.spec)
         self.model = module.build(module.Config(**self.options), self.windows.shape)
         shape = self.windows.shape
-        self.ledger = Ledger(shape, len(CALIBRATION.probabilities), features(CALIBRATION), self.model.family)
+        self.ledger = Ledger(shape, len(CALIBRATION.probabilities), feature_count(CALIBRATION), self.model.family)
         self.bands, self.scores = Bands(shape, CALIBRATION, self.period), Scores(shape, CALIBRATION, period=self.period)
         self.after: Offset = {}
         self.asked: list[torch.Tensor] = []

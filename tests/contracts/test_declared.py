@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -22,7 +22,9 @@ from streamgp.state import (
     Members,
     Nested,
     Padded,
+    Parameters,
     RandomState,
+    Record,
     Tensors,
     Value,
     Whole,
@@ -31,7 +33,6 @@ from streamgp.testing import SHAPES, example_windows
 from streamgp.testing.stateful import forgotten, reborn
 
 COMPUTED = {
-    "finite_rkhs": ("posterior.learner.regression.version", "posterior.learner.regression._found"),
     "qsgp": ("posterior.engine.head._root",),
 }
 """What these models compute again, and do not name as their `NOT_STATE` yet."""
@@ -55,6 +56,22 @@ class Forgetful(Sum):
     STATE = tuple(field for field in Sum.STATE if field != Value("rows", int))
 
 
+class Pair(NamedTuple):
+    left: Tensor
+    right: Tensor
+
+
+class Scale(Declared, nn.Module):
+    """A module whose state is its parameters and buffers."""
+
+    STATE = (Parameters(),)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(2))
+        self.inner = nn.BatchNorm1d(1)
+
+
 class Kinds(Declared):
     """One of every other kind of field."""
 
@@ -71,6 +88,9 @@ class Kinds(Declared):
         Nested("mixer", made={"extra": "_extra"}, under="more"),
         Nested(of="_bare", made={"other": "_other"}, bare=True),
         Copies("best", prefix="best."),
+        Record("pair", Pair, beside="points"),
+        Record("gone", Pair, beside="points"),
+        Nested("scale"),
     )
     most = 4
 
@@ -85,6 +105,9 @@ class Kinds(Declared):
         self.other: Masses | None = None
         self._masses = Masses(1, 1)
         self.best: dict[str, Tensor] = {}
+        self.pair: Pair | None = None
+        self.gone: Pair | None = Pair(torch.zeros(1), torch.zeros(1))
+        self.scale = Scale()
 
     def learn(self) -> None:
         self._grown, self.points = torch.ones(3, 2), torch.ones(2, 3)
@@ -98,6 +121,9 @@ class Kinds(Declared):
         self.other = self._other()
         with torch.no_grad():
             self.line.weight += 1.0
+            self.scale.factor += 1.0
+            self.scale.inner.weight += 1.0
+        self.pair, self.gone = Pair(torch.ones(3), torch.ones(2, 2)), None
 
     def _extra(self) -> Sum:
         return Sum()
@@ -160,6 +186,10 @@ CORRUPT: dict[str, tuple[str, Any]] = {
     "kinds.extra.total is missing": ("kinds.extra.total", None),
     "kinds.other.value is missing": ("kinds.other.value", None),
     "kinds.masses._sums is missing": ("kinds.masses._sums", None),
+    "kinds.pair.right is missing": ("kinds.pair.right", None),
+    "kinds.scale.factor is (1,)": ("kinds.scale.factor", torch.ones(1)),
+    "kinds.scale.inner.bias is missing": ("kinds.scale.inner.bias", None),
+    "kinds.scale.more is not known": ("kinds.scale.more", torch.ones(1)),
 }
 """What is said -> the tensor that is replaced, or left out."""
 CORRUPT_JSON: dict[str, tuple[str, Any]] = {

@@ -132,7 +132,7 @@ def test_arrow_timestamps() -> None:
 
 
 def oracle(local: list[datetime], zone: ZoneInfo) -> list[datetime | None]:
-    """DST_RULE, row by row, with Python's fold."""
+    """The rule of `LocalClock`, row by row, with Python's fold."""
     found: list[datetime | None] = []
     peak: datetime | None = None
     for wall in local:

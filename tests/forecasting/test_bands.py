@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp.base import Due, Inputs, Shape
-from streamgp.forecasting.bands import Bands, Questions, features
+from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.calibration import Calibration
+from streamgp.forecasting.issued import feature_count
 from streamgp.forecasting.volatility import Errors
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.mixed import Mixed
@@ -32,7 +33,7 @@ class Player:
         self.rows = len(y) - HORIZON * series
         size = len(bands.probabilities)
         self.quantiles = np.full((size, self.rows, HORIZON), np.nan)
-        self.features = np.full((features(CALIBRATION), self.rows, HORIZON), np.nan)
+        self.features = np.full((feature_count(CALIBRATION), self.rows, HORIZON), np.nan)
 
     def issued(self, shape: tuple[int, ...]) -> Gaussian:
         one = torch.ones(shape, dtype=torch.float64)

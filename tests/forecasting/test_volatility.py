@@ -15,7 +15,7 @@ from streamgp.base import Shape
 from streamgp.forecasting import volatility
 from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.calibration import Calibration
-from streamgp.forecasting.lanes import Lanes, blocks, firsts
+from streamgp.forecasting.streams import StreamIndex, blocks, firsts
 from streamgp.forecasting.volatility import AT_ONCE, SPIKE, Errors, KnownErrors, Volatility
 from streamgp.predictives.gaussian import Gaussian
 from tests.properties import examples
@@ -86,18 +86,18 @@ def test_a_lone_spike_does_not_widen_bands_at_once(horizon: int, most: float) ->
 @examples(60)
 def test_rows_side_by_side_are_those_of_each_stream_in_their_order(codes: list[int], ordered: bool) -> None:
     series = np.array(sorted(codes) if ordered else codes, np.int64)
-    lanes, values = Lanes.of(series), np.random.default_rng(0).normal(size=(len(series), 2))
-    assert_array_equal(lanes.own[lanes.at], series)
+    streams, values = StreamIndex.of(series), np.random.default_rng(0).normal(size=(len(series), 2))
+    assert_array_equal(streams.own[streams.at], series)
     first = dict(zip(*(part.tolist() for part in firsts(series)), strict=True))
     assert first == {code: series.tolist().index(code) for code in set(series.tolist())}
     met, back = list[int](), np.full_like(values, np.nan)
-    for block in blocks(lanes.at, len(lanes.own)):
+    for block in blocks(streams.at, len(streams.own)):
         laid = block.laid(values, 0.0)
         block.put(back, laid)
         assert 2 * block.there.sum() >= block.there.size
         for own, there, rows in zip(block.own, block.there, laid, strict=True):
             met.append(int(own))
-            assert_array_equal(rows[there], values[lanes.at == own])
+            assert_array_equal(rows[there], values[streams.at == own])
             assert not rows[~there].any()
-    assert sorted(met) == list(range(len(lanes.own)))
+    assert sorted(met) == list(range(len(streams.own)))
     assert_array_equal(back, values)

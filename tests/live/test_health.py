@@ -16,13 +16,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamgp.errors import ServiceError, UsageError
 from streamgp_cli._health import watched
+from streamgp_data.ingestion.taken import TakenRows
 from streamgp_data.messages import Pending
+from streamgp_data.retry import Stored
 from streamgp_data.table import Table
 from streamgp_pipelines.adapters.web import exporter
 from streamgp_pipelines.adapters.web.exporter import exporting
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import IngestConfig, TrainConfig
-from streamgp_pipelines.health import Health, Learned, Stored, TakenRows
+from streamgp_pipelines.health import Health, Learned
 from streamgp_pipelines.live import follow as engine
 from streamgp_pipelines.training.train import train
 from tests.live.feeds import Memory, row

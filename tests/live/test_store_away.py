@@ -12,15 +12,15 @@ import polars as pl
 import pytest
 
 from streamgp.errors import ServiceError
-from streamgp_data import delta
+from streamgp_data import delta, retry
+from streamgp_data.ingestion.ingest import ingest
+from streamgp_data.ingestion.taken import TakenRows
 from streamgp_data.table import Table
-from streamgp_pipelines import patience
 from streamgp_pipelines.adapters.web.exporter import exporting
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import ForecastConfig, IngestConfig, ServeConfig
 from streamgp_pipelines.forecasting.follow import follow as follow_forecasts
-from streamgp_pipelines.health import Health, Learned, TakenRows
-from streamgp_pipelines.ingestion.ingest import ingest
+from streamgp_pipelines.health import Health, Learned
 from streamgp_pipelines.live.follow import follow
 from streamgp_pipelines.serving.service import serving
 from streamgp_pipelines.training.online import OnlineRun
@@ -36,8 +36,8 @@ def unanswered(*_: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "LONGEST", 0.01)
-    monkeypatch.setattr(patience.Patience.__init__, "__defaults__", (0.01,))
+    monkeypatch.setattr(retry, "LONGEST", 0.01)
+    monkeypatch.setattr(retry.Retry.__init__, "__defaults__", (0.01,))
 
 
 @pytest.mark.sampled

@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_data.table import Table
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.ingest import ingest
 
 START = datetime(2024, 1, 1)
 FRAME = pl.DataFrame(

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import IngestConfig, TrainConfig
-from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.training.train import train
 
 EVIL = '</script><img src=x onerror="window.hit=1">'

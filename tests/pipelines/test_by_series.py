@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from streamgp_pipelines.numbers import number
+from streamgp_data.numbers import number
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run
 
 

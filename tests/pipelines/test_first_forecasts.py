@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import streamgp
-from streamgp.forecasting.lanes import Floats
+from streamgp.forecasting.streams import Floats
 
 DAY, WARM, SEEDS = 24, 84, 2
 BOUND = 1.2

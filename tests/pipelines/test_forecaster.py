@@ -19,9 +19,9 @@ from polars.testing import assert_frame_equal
 import streamgp
 from streamgp.errors import DataError, SchemaError, StateError, UsageError
 from streamgp.recalled import RecalledByName
+from streamgp_data.ingestion import plan as plans
 from streamgp_data.times import decide
 from streamgp_pipelines import load as load_checkpoint
-from streamgp_pipelines.ingestion import plan as plans
 from streamgp_pipelines.reporting.fans import forecast_page
 from streamgp_pipelines.reporting.page import Fan
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, scores_of, tensors_of

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamgp.errors import DataError, UsageError
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_data.protobuf import ProtobufSchema
 from streamgp_data.reading import workbook
 from streamgp_data.reading.cells import FAULT
@@ -27,7 +28,6 @@ from streamgp_data.reading.files import open_source
 from streamgp_data.sources import mcap, rosbag
 from streamgp_data.sources.jsonl import natural
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.ingest import ingest
 from tests.data.sources.recordings import COUNT, write_bag, write_mcap, write_ulog
 from tests.words import naming
 

@@ -21,10 +21,10 @@ from scipy.io import savemat
 
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp_data import delta
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_data.reading import records
 from streamgp_data.table import Table
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.ingest import ingest
 from tests.pipelines.ingesting import FRAME, quarantine, rows, take, text_of, write
 from tests.pipelines.worlds import run
 from tests.words import names

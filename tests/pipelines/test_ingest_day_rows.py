@@ -15,7 +15,7 @@ from streamgp import Forecaster, compare
 from streamgp.errors import DataError, UsageError
 from streamgp_data.sources import csv
 from streamgp_pipelines.config import DescribeConfig
-from streamgp_pipelines.ingestion.look import describe_file
+from streamgp_pipelines.describe_file import describe_file
 from tests.pipelines.ingesting import quarantine, rows, take, write
 
 pytestmark = pytest.mark.usefixtures("read_here")

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from streamgp import Forecaster
-from streamgp_pipelines.moments import Moments
+from streamgp_data.moments import Moments
 from tests.live import feeds
 from tests.pipelines.ingesting import quarantine, rows, take
 

@@ -14,7 +14,7 @@ import xlsxwriter
 
 from streamgp.errors import DataError, SchemaError, UsageError
 from streamgp_pipelines.config import DescribeConfig
-from streamgp_pipelines.ingestion.look import describe_file
+from streamgp_pipelines.describe_file import describe_file
 from tests.pipelines.ingesting import quarantine, rows, take, write
 
 pytestmark = pytest.mark.usefixtures("read_here")

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from streamgp.errors import DataError, UsageError
+from streamgp_data.ingestion.ingest import ingest
+from streamgp_data.ingestion.report import check_share
 from streamgp_pipelines.config import DescribeConfig, IngestConfig
-from streamgp_pipelines.ingestion.ingest import ingest
-from streamgp_pipelines.ingestion.look import describe_file
-from streamgp_pipelines.ingestion.report import check_share
+from streamgp_pipelines.describe_file import describe_file
 from tests.pipelines.ingesting import quarantine, rows, take, write
 from tests.words import naming
 

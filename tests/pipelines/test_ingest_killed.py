@@ -30,7 +30,7 @@ CRASHES = {
     "after the second batch": Crash(*COMMIT, 4, after=True),
     "in the middle of parsing": Crash("streamgp_data.reading.records", "Records.blocks", 1),
     "at a judgement": Crash("streamgp_data.admission", "Admission.judge", 3),
-    "when all is done but told": Crash("streamgp_pipelines.ingestion.run", "summary", 1),
+    "when all is done but told": Crash("streamgp_data.ingestion.run", "summary", 1),
 }
 QUICK = {"between quarantine and table"}
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from streamgp.errors import DataError
+from streamgp_data.ingestion.ingest import ingest
+from streamgp_data.ingestion.report import check_share
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.ingest import ingest
-from streamgp_pipelines.ingestion.report import check_share
 from tests.pipelines.ingesting import rows, take, write
 from tests.words import names
 

@@ -58,8 +58,8 @@ def test_one_of_two_is_killed_between_its_commits(tmp_path: Path, count: int) ->
 
 
 def ingest_every(source: str, table: str, every: str) -> None:
+    from streamgp_data.ingestion.ingest import ingest
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.ingestion.ingest import ingest
 
     try:
         ingest(IngestConfig.read({"source": [source], "table": table, "every": every}))

@@ -19,7 +19,7 @@ from streamgp.errors import DataError, TableError, UsageError
 from streamgp_data.table import Table
 from streamgp_data.times import Clock, TimeReader
 from streamgp_pipelines.config import DescribeConfig
-from streamgp_pipelines.ingestion.look import describe_file
+from streamgp_pipelines.describe_file import describe_file
 from tests.pipelines.ingesting import quarantine, rows, take, write
 from tests.words import names
 

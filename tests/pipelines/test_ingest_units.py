@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamgp.errors import DataError, UsageError
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_data.table import Table
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.live.bodies import JsonRows
 from streamgp_pipelines.serving.intake import Intake
 from tests.live.feeds import Memory

@@ -16,8 +16,9 @@ import torch
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.tensors import Inputs
 from streamgp.windows.windows import Asks
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_pipelines import fit_stream
-from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.learning.doubt import blurred
 
 ROWS, DAY = 2400, 24

@@ -13,11 +13,11 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from streamgp.errors import DataError, SchemaError, UsageError
+from streamgp_data.ingestion.ingest import ingest
+from streamgp_data.moments import Moments
 from streamgp_pipelines.config import ForecastConfig, IngestConfig
 from streamgp_pipelines.describe import describe_table
 from streamgp_pipelines.forecasting.forecast import Forecast, forecast
-from streamgp_pipelines.ingestion.ingest import ingest
-from streamgp_pipelines.moments import Moments
 from tests.pipelines.worlds import run
 from tests.words import naming
 

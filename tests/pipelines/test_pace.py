@@ -9,8 +9,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from streamgp_data.pace import Pace
 from streamgp_data.table import TableMeta
-from streamgp_pipelines.pace import Pace
 from tests.pipelines.ingesting import START, take, text_of, write
 from tests.pipelines.worlds import frame_of, make_table, run
 from tests.words import names

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streamgp_data.ingestion import repeats as repeats_of
+from streamgp_data.ingestion.repeats import Repeats
 from streamgp_data.meaning import TableMeta
-from streamgp_pipelines.ingestion import repeats as repeats_of
-from streamgp_pipelines.ingestion.repeats import Repeats
 
 
 def test_memory_is_that_of_the_newest_rows_and_of_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:

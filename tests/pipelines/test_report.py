@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from streamgp_data.moments import Moments
+from streamgp_data.numbers import number
 from streamgp_pipelines.config import ReportConfig
 from streamgp_pipelines.describe import describe_table
-from streamgp_pipelines.moments import Moments
-from streamgp_pipelines.numbers import number
 from streamgp_pipelines.reporting.alarmed import alarm_section
 from streamgp_pipelines.reporting.fans import fan, stretches, usual_step
 from streamgp_pipelines.reporting.page import LARGEST, Figure

@@ -16,11 +16,11 @@ from polars.testing import assert_frame_equal
 
 from streamgp.errors import DataError, SchemaError, StateError, UsageError
 from streamgp_data import checkpoint
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines import load
 from streamgp_pipelines.config import IngestConfig, ServeConfig
-from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.learning.checkpointing import state_digest
 from streamgp_pipelines.live.bodies import JsonRows, arrow_rows, parse_arrow, parse_json
 from streamgp_pipelines.serving.intake import Intake, Receipt

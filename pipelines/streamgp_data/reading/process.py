@@ -26,7 +26,7 @@ def started(module: str, *words: str) -> subprocess.Popen[bytes]:
     )
 
 
-def patience(path: str) -> float:
+def time_limit(path: str) -> float:
     """Seconds to wait for a word about a file."""
     return PATIENCE * (1 + os.path.getsize(path) / 1e8)
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from streamgp.errors import DataError
 from streamgp_data.reading.cells import NULLS, convert
 from streamgp_data.reading.convention import minus_last
-from streamgp_data.reading.process import end_in, limit_memory, patience, started
+from streamgp_data.reading.process import end_in, limit_memory, started, time_limit
 
 _RATIO, _LEAST = 200, 1 << 30
 """What the parts of a workbook may be larger than the file, and the bytes that they may have in any case."""
@@ -60,7 +60,7 @@ def read_sheets(path: str, uri: str, sheet: str | None, header: int | None) -> t
     """
     with started(__name__, path, uri, str(header or 0), *([] if sheet is None else [sheet])) as process:
         try:
-            said, _ = process.communicate(timeout=patience(path))
+            said, _ = process.communicate(timeout=time_limit(path))
         except TimeoutExpired:
             process.kill()
             raise DataError(f"{uri}: the library that reads it came to no end", hint=_HINT) from None
@@ -82,7 +82,7 @@ def main(path: str, uri: str, header: str, sheet: str | None = None) -> None:
     """Write to standard output a line of JSON, and after it the cells of each sheet."""
     out, sys.stdout = sys.stdout.buffer, sys.stderr
     limit_memory(path)
-    end_in(1.5 * patience(path))  # who waits gives up before
+    end_in(1.5 * time_limit(path))  # who waits gives up before
     parts = []
     try:
         names, found = sheets_of(path, uri, sheet, int(header) or None)

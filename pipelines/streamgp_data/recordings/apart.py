@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from streamgp import errors
-from streamgp_data.reading.process import end_in, limit_memory, patience, started
+from streamgp_data.reading.process import end_in, limit_memory, started, time_limit
 from streamgp_data.recordings.recording import Lost, SignalBlock, Wanted
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Apart:
         self.place = ""
         with_unit = (f"{pattern}*[[(]*" for pattern in patterns)  # more than are wanted, which `blocks` leaves out
         self._words = (module, name, path, json.dumps(options or {}), *patterns, *with_unit)
-        self._patience = patience(path)
+        self._time_limit = time_limit(path)
 
     def blocks(self, wanted: Wanted) -> Iterator[SignalBlock | Lost]:
         """As the recording's own.
@@ -80,7 +80,7 @@ class Apart:
 
     def _next(self, process: subprocess.Popen[bytes], stream: IO[Any]) -> dict[str, Any] | None:
         """The next line; None where the process is gone."""
-        watch = Timer(self._patience, process.kill)
+        watch = Timer(self._time_limit, process.kill)
         watch.start()
         try:
             line = stream.readline()
@@ -94,7 +94,7 @@ def main(module: str, name: str, path: str, options: str, *patterns: str) -> Non
     """Read a recording, and write what it gives to standard output: a line of JSON each, and the numbers of a block."""
     out, sys.stdout = sys.stdout.buffer, sys.stderr
     limit_memory(path)
-    most = 1.5 * patience(path)  # who waits gives up before
+    most = 1.5 * time_limit(path)  # who waits gives up before
     end_in(most)
     recording: Any = None
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from streamgp.errors import UsageError
 from streamgp.forecasting.outcomes import wilson
+from streamgp_data.numbers import number
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.forecasting.past import recent
-from streamgp_pipelines.numbers import number
 from streamgp_pipelines.titles import axis_label
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.ticker import Formatter
 
+    from streamgp_data.moments import Moments
     from streamgp_pipelines.forecasting.results import Forecast
-    from streamgp_pipelines.moments import Moments
 
 SUFFIXES = (".png", ".svg", ".pdf")
 PANELS = 6  # more series than this are not drawn: the title says so

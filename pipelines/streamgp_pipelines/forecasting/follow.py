@@ -9,12 +9,11 @@ from threading import Event
 
 from streamgp.errors import StreamgpError
 from streamgp_data.remote import refresh, shown
+from streamgp_data.retry import Retry, Stored
 from streamgp_data.table import Table
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.forecasting.forecast import forecast
 from streamgp_pipelines.forecasting.results import Forecast
-from streamgp_pipelines.health import Stored
-from streamgp_pipelines.patience import Patience
 
 POLL_SECONDS = 1.0
 
@@ -41,12 +40,12 @@ def follow(
     """
     before, trouble = None, ""
     assert config.checkpoint is not None
-    patience = Patience(shown(config.checkpoint), say, Event(), Stored())
+    retry = Retry(shown(config.checkpoint), say, Event(), Stored())
     while True:
-        seen = patience.wait_for(partial(_seen, config))
+        seen = retry.wait_for(partial(_seen, config))
         if seen != before:
             try:
-                found = patience.wait_for(partial(forecast, config))
+                found = retry.wait_for(partial(forecast, config))
             except StreamgpError as error:
                 if before is None:
                     raise

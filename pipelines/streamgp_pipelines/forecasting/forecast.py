@@ -24,6 +24,7 @@ from streamgp_data.batches import SKIP, micro_batches
 from streamgp_data.delta import SEQ
 from streamgp_data.disk import memory_at_hand
 from streamgp_data.intervals import nanoseconds
+from streamgp_data.moments import Moments
 from streamgp_data.remote import mirror
 from streamgp_data.table import Table
 from streamgp_pipelines.assembly import find_device
@@ -45,7 +46,6 @@ from streamgp_pipelines.learning.restored import moments_of, read_checkpoint, re
 from streamgp_pipelines.learning.session import Columns, check_table
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.whole import no_newest_window
-from streamgp_pipelines.moments import Moments
 
 __all__ = ["Forecast", "Forecaster", "Simulation", "forecast", "load", "write"]
 

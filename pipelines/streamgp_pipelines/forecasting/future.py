@@ -12,6 +12,9 @@ import pyarrow as pa
 from streamgp import registry
 from streamgp.errors import DataError, UsageError
 from streamgp.windows.windows import WindowSpec
+from streamgp_data.ingestion.pairing import one_column
+from streamgp_data.ingestion.units import is_number, units_of
+from streamgp_data.moments import Moments
 from streamgp_data.presence import check_file
 from streamgp_data.reading.cells import FAULT, LINE, said
 from streamgp_data.reading.columnar import storable
@@ -20,9 +23,6 @@ from streamgp_data.reading.paired import pair_in
 from streamgp_data.reading.units import times_power
 from streamgp_data.recordings.recording import RecordingOptions
 from streamgp_data.table import TableMeta
-from streamgp_pipelines.ingestion.pairing import one_column
-from streamgp_pipelines.ingestion.units import is_number, units_of
-from streamgp_pipelines.moments import Moments
 
 
 class FutureRows(NamedTuple):

@@ -14,9 +14,9 @@ import polars as pl
 from torch import Tensor
 
 from streamgp.errors import UsageError
+from streamgp_data.moments import Moments
 from streamgp_data.recordings.recording import missing, needs
 from streamgp_pipelines.files import replaced
-from streamgp_pipelines.moments import Moments
 
 SUFFIXES = (".parquet", ".csv", ".xlsx", ".json")
 """How a forecast can be written."""

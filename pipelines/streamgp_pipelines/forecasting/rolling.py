@@ -22,8 +22,8 @@ from streamgp.windows.rows import numbers
 from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_data.batches import together
 from streamgp_data.meaning import TableMeta
+from streamgp_data.moments import Moments
 from streamgp_data.reading.cells import nothing
-from streamgp_pipelines.moments import Moments
 
 Texts: TypeAlias = NDArray[np.object_]
 

@@ -66,7 +66,7 @@ def bucket_of(name: str, buckets: int = BUCKETS) -> int:
     return crc32(name.encode()) % buckets
 
 
-class Roll:
+class SeriesNames:
     """The names of the series, in the order in which they came; Stateful."""
 
     def __init__(self, windows: Windows) -> None:
@@ -102,7 +102,7 @@ class Buckets(Learner):
 
     def parts(self) -> dict[str, Stateful]:
         return {
-            "roll": Roll(self.windows),
+            "roll": SeriesNames(self.windows),
             "scores": self.scores,
             "counts": self.counts,
             "warmup": self.warmup,

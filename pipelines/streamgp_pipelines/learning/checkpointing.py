@@ -22,13 +22,13 @@ from streamgp.errors import CheckpointError, StateError, StreamgpError
 from streamgp.evidence.initial import Initial
 from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint, remote
+from streamgp_data.moments import Moments
 from streamgp_data.remote import LOCK
 from streamgp_data.table import Table
 from streamgp_pipelines.assembly import as_text, flatten
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.initial import digest
 from streamgp_pipelines.learning.learner import Learner
-from streamgp_pipelines.moments import Moments
 
 
 def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Initial | None = None) -> dict[str, Json]:

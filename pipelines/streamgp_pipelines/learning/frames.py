@@ -12,7 +12,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Predictive
 from streamgp.forecasting.calibration import Calibration, sides
-from streamgp_pipelines.moments import Moments
+from streamgp_data.moments import Moments
 
 
 @dataclass(frozen=True)

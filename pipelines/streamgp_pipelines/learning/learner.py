@@ -27,7 +27,8 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Assesses, Due, Fleet, Inputs, Model, Predictive, Progress, Stateful, Step, Timed
 from streamgp.forecasting.alarms import Alarms
-from streamgp.forecasting.bands import Bands, Issued, Questions, features
+from streamgp.forecasting.bands import Bands, Questions
+from streamgp.forecasting.issued import Issued, feature_count
 from streamgp.forecasting.scores import Scores
 from streamgp.forecasting.units import in_units
 from streamgp.forecasting.volatility import TINY, Errors
@@ -37,6 +38,7 @@ from streamgp.recalled import RecalledByName
 from streamgp.windows.calendar import Ints
 from streamgp.windows.ledger import Ledger
 from streamgp.windows.windows import Answers, Asks, Windows
+from streamgp_data.numbers import number
 from streamgp_pipelines.learning.clock import Stopwatch
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.counts import Counts
@@ -50,7 +52,6 @@ from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.rollout import Rehearsal
 from streamgp_pipelines.learning.separate import Separate
 from streamgp_pipelines.learning.warming import NEVER, WarmUp
-from streamgp_pipelines.numbers import number
 
 
 class Learner:
@@ -106,7 +107,7 @@ class Learner:
         self.windows = Windows(self.recipe.spec)
         shape = self.windows.shape
         calibration, period = self.calibration, self.phases.period
-        kept = len(calibration.probabilities), features(calibration)
+        kept = len(calibration.probabilities), feature_count(calibration)
         self.ledger = Ledger(shape, *kept, self.model.family)
         free = replace(calibration, lower=None, upper=None, finds=False)
         inner = free if calibration.transformed else calibration
@@ -444,7 +445,7 @@ class Learner:
 
     def _uncalibrated(self, issued: Predictive) -> Issued:
         """Quantiles that are not known."""
-        kept, shape = (len(self.calibration.probabilities), features(self.calibration)), issued.mean.shape
+        kept, shape = (len(self.calibration.probabilities), feature_count(self.calibration)), issued.mean.shape
         return Issued(*(torch.full((count, *shape), torch.nan, dtype=FLOAT) for count in kept))
 
     def _calibrated(self, asks: Asks, issued: Predictive, answers: Answers) -> Issued:

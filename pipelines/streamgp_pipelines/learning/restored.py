@@ -13,10 +13,10 @@ from streamgp_data import checkpoint
 from streamgp_data.batches import SKIP
 from streamgp_data.checkpoint import Saved, fitting
 from streamgp_data.event_time import NEWEST, UNTIL
+from streamgp_data.moments import Moments
 from streamgp_data.parts import SEQ
 from streamgp_data.table import KNOWN
 from streamgp_pipelines.learning.recipe import Recipe
-from streamgp_pipelines.moments import Moments
 
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=1, le=10**9)]

@@ -18,7 +18,8 @@ from streamgp.online.glitches import Usual
 from streamgp.online.inputs import usable
 from streamgp.online.reservoir import Reservoir
 from streamgp.online.standardised import Standardised
-from streamgp.online.summing import Absorb, Totals, added, blocks, in_blocks, sums_of
+from streamgp.online.summing import Absorb, Totals, blocks, in_blocks, sums_of
+from streamgp.training.shared_gradients import added
 from streamgp.windows.windows import WindowSpec
 from streamgp_pipelines.learning.collect import ROWS, Collector, Pairing, stretches
 

@@ -20,6 +20,7 @@ from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
 from streamgp_data.disk import sync_above
 from streamgp_data.instants import ELAPSED
+from streamgp_data.moments import Moments
 from streamgp_data.table import SEQ, Table, TableMeta
 from streamgp_pipelines.assembly import build_model, check_one_start, find_device, model_settings, with_kernel
 from streamgp_pipelines.config import TrainConfig
@@ -55,7 +56,6 @@ from streamgp_pipelines.learning.whole import (
     without_changes,
     without_values,
 )
-from streamgp_pipelines.moments import Moments
 
 SEEN = 500
 """Rows from which on a target that never falls is taken for the reading of a counter."""

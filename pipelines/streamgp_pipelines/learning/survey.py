@@ -15,6 +15,8 @@ from streamgp.windows.rows import times
 from streamgp.windows.windows import WindowSpec
 from streamgp_data.batches import together
 from streamgp_data.checkpoint import Saved
+from streamgp_data.moments import Moments
+from streamgp_data.pace import Pace
 from streamgp_data.table import Table
 from streamgp_pipelines.config import DataConfig, TrainConfig
 from streamgp_pipelines.learning.columns import columns_read, test_column, window_spec
@@ -28,8 +30,6 @@ from streamgp_pipelines.learning.seasons import (
     with_seasons,
 )
 from streamgp_pipelines.learning.warmup import Needs, needed
-from streamgp_pipelines.moments import Moments
-from streamgp_pipelines.pace import Pace
 from streamgp_pipelines.seasons import ROWS
 
 Config = TypeVar("Config", bound=DataConfig)

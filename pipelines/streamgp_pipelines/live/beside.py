@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
+from streamgp_data.ingestion.report import IngestProgress
+from streamgp_data.retry import Retry
 from streamgp_data.table import Table
 from streamgp_pipelines.config.ingest import IngestConfig
 from streamgp_pipelines.health import Health
-from streamgp_pipelines.ingestion.report import IngestProgress
 from streamgp_pipelines.live.follow import Say, follow
-from streamgp_pipelines.patience import Patience
 
 ENDING = 30.0
 """Seconds that the end may take: a broker that is away is not waited for."""
@@ -91,7 +91,7 @@ def taking(config: IngestConfig | None, say: Say, health: Health | None = None) 
         follow(config, say=say, health=health)
         yield None
         return
-    opening = Patience(config.table, say, Event(), (health or Health()).opening)
+    opening = Retry(config.table, say, Event(), (health or Health()).opening)
 
     def has_rows() -> bool:
         return Table.exists(config.table) and Table.open(config.table).rows > 0

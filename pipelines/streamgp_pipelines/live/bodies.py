@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError
 from streamgp.windows.zones import offset_of
+from streamgp_data.ingestion.units import is_number
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.cells import NULLS, check_names, storable_text, unit_in, with_bookkeeping
 from streamgp_data.reading.columnar import storable
 from streamgp_data.reading.records import RecordBlock
 from streamgp_data.sources.jsonl import Config, Jsonl, natural, unique_keys
 from streamgp_data.table import SEQ, Table
-from streamgp_pipelines.ingestion.units import is_number
 from streamgp_pipelines.memory import FrameSource
 
 WHERE = "rows"

@@ -19,22 +19,22 @@ import pyarrow as pa
 
 from streamgp.errors import DataError, TableError, UsageError
 from streamgp_data.admission import SAME
+from streamgp_data.ingestion.chunk import PreparedChunk, Sieve, Sorted, put_future_aside, put_surplus_aside
+from streamgp_data.ingestion.plan import Plan, plan, plan_as_table
+from streamgp_data.ingestion.taken import TakenRows
+from streamgp_data.ingestion.writer import Lot, Writer
 from streamgp_data.instants import ELAPSED
 from streamgp_data.messages import Message
 from streamgp_data.quarantine import QUARANTINE
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.cells import LINE
+from streamgp_data.retry import Retry
 from streamgp_data.table import SEQ, Table
 from streamgp_data.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.config.settings import AHEAD
-from streamgp_pipelines.health import TakenRows
-from streamgp_pipelines.ingestion.chunk import PreparedChunk, Sieve, Sorted, put_future_aside, put_surplus_aside
-from streamgp_pipelines.ingestion.plan import Plan, plan, plan_as_table
-from streamgp_pipelines.ingestion.writer import Lot, Writer
 from streamgp_pipelines.live.decoding import Content, Decoder, Messages
 from streamgp_pipelines.live.positions import Positions
-from streamgp_pipelines.patience import Patience
 
 UNKNOWN = 1000
 """Messages without a row that may come before the first row says what a new table is."""
@@ -78,7 +78,7 @@ class Commits:
         name: of the source, in marks and quarantine.
         width: numbers of a position; 0 where messages have none.
         health: counts the commits.
-        patience: waits for the store of the table.
+        retry: waits for the store of the table.
         settle: waits for the commit under way.
     """
 
@@ -88,18 +88,18 @@ class Commits:
         name: str,
         width: int,
         health: TakenRows,
-        patience: Patience,
+        retry: Retry,
         settle: Callable[[], None],
     ) -> None:
         self._config, self._name, self._width, self._health = config, name, width, health
-        self._patience, self._settle = patience, settle
+        self._retry, self._settle = retry, settle
         self._positions = Positions(name, width)
         self._decoder = Decoder(config, name)
         self._readers: dict[pa.Schema | None, RowReader] = {}
         self.writer: Writer | None = None
         self._told = False  # of rows of the far future
         self.unknown: DataError | None = None  # why there is no table yet
-        self._patient(self._begin)
+        self._retried(self._begin)
 
     def mark(self, partition: str) -> tuple[int, ...]:
         """The position of the last message of a partition that the table has; asked in any moment of a commit."""
@@ -109,7 +109,7 @@ class Commits:
                 return ()
             return self._positions.mark(Table.open(self._config.table), partition)
 
-        return self._patient(look)
+        return self._retried(look)
 
     def read(self, messages: list[Message], since: float | None) -> Batch | None:
         """The rows of messages; None where no row says what a new table is.
@@ -122,7 +122,7 @@ class Commits:
         contents, bad = self._decoder.split(messages)
         if self.writer is None:
             try:
-                self._patient(lambda: self._create(contents))
+                self._retried(lambda: self._create(contents))
             except DataError as error:
                 if len(messages) > UNKNOWN:
                     raise
@@ -180,12 +180,12 @@ class Commits:
                 raise
             self._health.committed(time.monotonic() - began)
 
-        self._patient(write)
+        self._retried(write)
         return done[-1]
 
-    def _patient(self, work: Callable[[], T]) -> T:
+    def _retried(self, work: Callable[[], T]) -> T:
         """Wait for the store where the source is followed."""
-        return self._patience.wait_for(work) if self._config.follow else work()
+        return self._retry.wait_for(work) if self._config.follow else work()
 
     def _begin(self) -> None:
         if Table.exists(self._config.table):
@@ -249,8 +249,8 @@ class Commits:
         if chosen.meta != table.meta and chosen.meta.every_ns is not None:
             self._settle()
             every, tolerance = chosen.meta.every_ns, chosen.meta.tolerance_ns
-            self._patient(lambda: table.declare(every, tolerance))
-            self._patient(self.writer.catch_up)
+            self._retried(lambda: table.declare(every, tolerance))
+            self._retried(self.writer.catch_up)
         found = RowReader(source, chosen, None if chosen.clock is None else TimeReader(chosen.clock))
         self._readers[content.schema] = found
         return found

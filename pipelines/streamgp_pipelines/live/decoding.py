@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from streamgp.errors import DataError, SchemaError, UsageError
 from streamgp_data.avro import AvroSchema as AvroSchema
+from streamgp_data.ingestion.units import given_units
 from streamgp_data.messages import Message, client
 from streamgp_data.protobuf import ProtobufSchema, row
 from streamgp_data.reading.bytes import Position
@@ -38,7 +39,6 @@ from streamgp_data.reading.records import KEPT, RecordBlock
 from streamgp_data.sources.jsonl import Config, Jsonl, natural, unique_keys
 from streamgp_data.table import SEQ, Table
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.units import given_units
 from streamgp_pipelines.live.bodies import parse_arrow, units_of_numbers
 from streamgp_pipelines.memory import FrameSource
 

@@ -19,13 +19,14 @@ from threading import Event
 
 from streamgp.base import Json
 from streamgp.errors import DataError, ServiceError, UsageError
+from streamgp_data.ingestion.report import IngestProgress, Progress, SourceReport, summary
+from streamgp_data.ingestion.taken import TakenRows
 from streamgp_data.messages import Away, Feed, Message, is_feed, open_feed
 from streamgp_data.remote import unanswered
+from streamgp_data.retry import LONGEST, SHORTEST, Retry
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.health import Health, TakenRows
-from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, summary
+from streamgp_pipelines.health import Health
 from streamgp_pipelines.live.commits import Batch, Commits, Judged
-from streamgp_pipelines.patience import LONGEST, SHORTEST, Patience
 
 GROUP, HELD = 1 << 16, 64 << 20
 """Messages, and bytes of them, from which on a commit waits for no other."""
@@ -117,8 +118,8 @@ class Follow:
         self._seen: dict[str, tuple[int, ...]] = {}
         self._pending: tuple[Batch, Future[Judged]] | None = None
         self._thread = ThreadPoolExecutor(1, "commit")
-        patience = Patience(str(config.table), say, ending, health)
-        self._commits = Commits(config, name, feed.width, health, patience, self._settle)
+        retry = Retry(str(config.table), say, ending, health)
+        self._commits = Commits(config, name, feed.width, health, retry, self._settle)
 
     def run(self) -> None:
         """Connect, and take what comes."""

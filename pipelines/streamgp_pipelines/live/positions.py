@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamgp_data.ingestion.writer import Aside
 from streamgp_data.messages import Message, by_partition
 from streamgp_data.quarantine import QUARANTINE
 from streamgp_data.table import Table
-from streamgp_pipelines.ingestion.writer import Aside
 
 
 class Positions:

@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from streamgp.forecasting.alarms import KINDS
+from streamgp_data.moments import Moments
 from streamgp_pipelines.learning.frames import percent
-from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.fans import stamps, stretches, usual_step
 from streamgp_pipelines.reporting.figures import COLOURS, rounded
 from streamgp_pipelines.reporting.page import Figure, HtmlTable, Section

@@ -12,9 +12,9 @@ from streamgp.errors import DataError
 from streamgp.forecasting.metrics import Place, losses
 from streamgp.forecasting.metrics import title as called
 from streamgp_data import checkpoint
+from streamgp_data.moments import Moments
 from streamgp_pipelines.comparing.cells import Cells, common_cells
 from streamgp_pipelines.learning.restored import moments_of, read_checkpoint, recipe_of
-from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.fans import fan, stamps
 from streamgp_pipelines.reporting.figures import intervals, lines
 from streamgp_pipelines.reporting.page import Figure, HtmlTable, Page, Section

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from streamgp_data.moments import Moments
 from streamgp_pipelines.forecasting.results import Forecast
 from streamgp_pipelines.learning.frames import percent
-from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.page import Fan, Page, Section
 from streamgp_pipelines.titles import axis_label
 

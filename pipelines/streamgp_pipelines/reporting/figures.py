@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any, Literal
 
-from streamgp_pipelines.numbers import number
+from streamgp_data.numbers import number
 from streamgp_pipelines.reporting.page import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")

@@ -18,8 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+from streamgp_data.numbers import number
 from streamgp_pipelines.files import replaced
-from streamgp_pipelines.numbers import number
 
 SUFFIX = ".html"
 

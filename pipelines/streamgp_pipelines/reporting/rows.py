@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from streamgp.windows.rows import times as clock_times
 from streamgp.windows.windows import WindowSpec
+from streamgp_data.moments import Moments
+from streamgp_data.numbers import spoken
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import SEQ
 from streamgp_data.table import Table as Stored
-from streamgp_pipelines.moments import Moments
-from streamgp_pipelines.numbers import spoken
 from streamgp_pipelines.reporting.fans import stamps
 from streamgp_pipelines.reporting.figures import bars
 from streamgp_pipelines.reporting.page import Figure, HtmlTable, Section

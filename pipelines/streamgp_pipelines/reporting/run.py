@@ -16,6 +16,7 @@ from streamgp.forecasting.metrics import title as called
 from streamgp.forecasting.scores import PHASES
 from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
+from streamgp_data.moments import Moments
 from streamgp_data.table import Table as Stored
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.forecasting.forecast import learner_of
@@ -32,7 +33,6 @@ from streamgp_pipelines.learning.predictions import frame, kept
 from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
 from streamgp_pipelines.learning.session import check_table
 from streamgp_pipelines.learning.survey import Survey
-from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.alarmed import alarm_section
 from streamgp_pipelines.reporting.fans import fan, stamps
 from streamgp_pipelines.reporting.figures import Line, lines

@@ -13,9 +13,9 @@ from streamgp.forecasting.calibration import sides
 from streamgp.forecasting.scores import PHASES
 from streamgp.windows.calendar import DAY
 from streamgp.windows.windows import WindowSpec
+from streamgp_data.moments import Moments
 from streamgp_pipelines.learning.frames import percent
 from streamgp_pipelines.learning.phases import Phases
-from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.figures import bars, intervals, lines
 from streamgp_pipelines.reporting.page import Figure
 

@@ -17,6 +17,7 @@ from streamgp.base import Step
 from streamgp.errors import StateError
 from streamgp.fork import fork
 from streamgp_data.checkpoint import Saved
+from streamgp_data.moments import Moments
 from streamgp_data.remote import unanswered
 from streamgp_data.table import Table
 from streamgp_pipelines.api import NoTracker
@@ -30,7 +31,6 @@ from streamgp_pipelines.learning.newest import NewestScored
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.seasons import of_no_row
 from streamgp_pipelines.learning.session import Columns, Session, check_table
-from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.futures import read_future, write_future
 from streamgp_pipelines.serving.view import LearnerView
 from streamgp_pipelines.training.alarming import Bell

@@ -22,16 +22,16 @@ import pyarrow.compute as pc
 from streamgp.errors import ServiceError, StreamgpError, TableError, UsageError
 from streamgp_data.admission import OTHER, Verdict
 from streamgp_data.event_time import NEVER
+from streamgp_data.ingestion.chunk import Faults, PreparedChunk, Sieve, put_future_aside
+from streamgp_data.ingestion.plan import plan_as_table
+from streamgp_data.ingestion.writer import Aside, Lot, Writer
+from streamgp_data.moments import Moments
 from streamgp_data.quarantine import CLOCK, QUARANTINE, Quarantine
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.files import FileSource
 from streamgp_data.table import SEQ, Table
 from streamgp_data.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.chunk import Faults, PreparedChunk, Sieve, put_future_aside
-from streamgp_pipelines.ingestion.plan import plan_as_table
-from streamgp_pipelines.ingestion.writer import Aside, Lot, Writer
-from streamgp_pipelines.moments import Moments
 
 SOURCE = "serve"
 """What the quarantine calls rows of requests."""

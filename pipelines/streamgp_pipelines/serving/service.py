@@ -13,12 +13,12 @@ from typing import TypeVar
 from streamgp.errors import StateError, UsageError
 from streamgp_data import remote
 from streamgp_data.instants import ELAPSED
+from streamgp_data.retry import Retry
 from streamgp_data.table import Table
 from streamgp_pipelines.config.serve import ServeConfig
 from streamgp_pipelines.health import Health
 from streamgp_pipelines.learning.checkpointing import held
 from streamgp_pipelines.live.beside import Beside
-from streamgp_pipelines.patience import Patience
 from streamgp_pipelines.serving.host import Host, resume
 from streamgp_pipelines.serving.intake import Intake
 
@@ -111,7 +111,7 @@ def serving(
     def reached(name: str | Path, work: Callable[[], T]) -> T:
         """Wait for the store of a table or checkpoint."""
         shown = remote.shown(name) if isinstance(name, Path) else name
-        return Patience(shown, say, Event(), service.health.opening).wait_for(work)
+        return Retry(shown, say, Event(), service.health.opening).wait_for(work)
 
     opened = [reached(name, partial(Table.open, name)) for name in config.table]
     tables = {table.id: table for table in opened}

@@ -22,6 +22,7 @@ from streamgp.online.model import StreamModel
 from streamgp.online.posterior import Posterior
 from streamgp.online.summing import Summing, in_blocks
 from streamgp.training.shared_gradients import Sharing, here
+from streamgp_data.numbers import number
 from streamgp_pipelines.learning.collect import collect, stretches
 from streamgp_pipelines.learning.heldout import HeldOut, asked, beside, held_out
 from streamgp_pipelines.learning.learner import Learner
@@ -30,7 +31,6 @@ from streamgp_pipelines.learning.predictions import Predictions, frame
 from streamgp_pipelines.learning.sampled import Sampled, UnsampledWindows, WithRest, sample
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.whole import advice
-from streamgp_pipelines.numbers import number
 from streamgp_pipelines.training.summary import overall_metrics
 
 CURVE_POINTS = 50

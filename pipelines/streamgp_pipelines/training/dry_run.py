@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from streamgp.base import FLOAT, Inputs, Json
-from streamgp.forecasting.bands import features
+from streamgp.forecasting.issued import feature_count
 from streamgp_data.remote import shown
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.files import check_writable
@@ -36,7 +36,7 @@ def plan(config: TrainConfig) -> dict[str, Json]:
     more = nothing.new_zeros(1, shape.context.width) if shape.context else None
     parameters = len(learner.model.predict(Inputs(nothing, ahead, more)).parameters())
     waiting = shape.horizon + config.batch
-    calibrated = len(learner.calibration.probabilities) + features(learner.calibration)
+    calibrated = len(learner.calibration.probabilities) + feature_count(learner.calibration)
     one = shape.numbers + (parameters + calibrated + 1) * shape.columns
     weights = sum(tensor.numel() * tensor.element_size() for tensor in learner.model.state()[0].values())
     return {

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from streamgp.base import Due, Progress, Step, Tracker
 from streamgp_data.batches import micro_batches, together
+from streamgp_data.retry import Retry
 from streamgp_data.table import KNOWN
 from streamgp_pipelines.health import Learned
 from streamgp_pipelines.learning.curves import lap_metrics
 from streamgp_pipelines.learning.predictions import Predictions
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.live.beside import Beside
-from streamgp_pipelines.patience import Patience
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.summary import (
     add_point,
@@ -80,7 +80,7 @@ class OnlineRun:
         self.health = Learned()
         self.ending = Event()
         """Once it is set, no store is waited for."""
-        self._patience = Patience(str(session.table.path), say, self.ending, self.health)
+        self._retry = Retry(str(session.table.path), say, self.ending, self.health)
         self.tail: pa.RecordBatch | None = None
         self.recent: list[Due] = []
         """The newest scored forecasts of a full micro-batch, of those that this process has made, where the picture of
@@ -97,13 +97,13 @@ class OnlineRun:
             self._save()  # with the warm-up that was chosen: a kill before the next one must not choose another
         self._mark = self._saved_at = time.perf_counter()
         if config.follow:
-            while not self._patience.wait_for(self._pass):
-                self._patience.wait_for(self._keep_up)
+            while not self._retry.wait_for(self._pass):
+                self._retry.wait_for(self._keep_up)
                 if self.wait():
                     break
                 self._mark = time.perf_counter()  # waiting is not work
-                self._patience.wait_for(self._refresh)
-            self._patience.wait_for(self.finish)
+                self._retry.wait_for(self._refresh)
+            self._retry.wait_for(self.finish)
         else:
             self._pass()
             self.finish()

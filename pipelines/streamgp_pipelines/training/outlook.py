@@ -13,11 +13,11 @@ import polars as pl
 
 from streamgp.base import Due
 from streamgp.errors import DataError, StateError
+from streamgp_data.moments import Moments
 from streamgp_pipelines.forecasting.forecast import Forecaster, load
 from streamgp_pipelines.forecasting.results import Forecast
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Session
-from streamgp_pipelines.moments import Moments
 
 STEPS = 96
 """Truths beside which forecasts are shown: a window that is longer is shown whole."""

@@ -10,6 +10,8 @@ from typing import Any
 from streamgp.base import Json, Model, Step
 from streamgp.windows.windows import Windows
 from streamgp_data.instants import ELAPSED
+from streamgp_data.moments import Moments
+from streamgp_data.numbers import number
 from streamgp_data.remote import shown
 from streamgp_data.table import KNOWN, Table
 from streamgp_pipelines.learning.checkpointing import unit_of
@@ -20,8 +22,6 @@ from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.survey import Survey
 from streamgp_pipelines.learning.whole import advice, span, without_values
-from streamgp_pipelines.moments import Moments
-from streamgp_pipelines.numbers import number
 
 NAMED = 3
 """Rows that decide the RMSE, of which a note names as many."""

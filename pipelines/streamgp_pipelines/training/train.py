@@ -16,6 +16,7 @@ import torch
 from streamgp.base import Due, Json, ModelCard, Progress, Tracker
 from streamgp.errors import UsageError
 from streamgp_data import checkpoint, remote
+from streamgp_data.retry import Retry
 from streamgp_data.table import Table
 from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.config import TrainConfig
@@ -33,7 +34,6 @@ from streamgp_pipelines.learning.session import Session, open_session
 from streamgp_pipelines.learning.shard import Since, Workers, here
 from streamgp_pipelines.learning.survey import is_undecided
 from streamgp_pipelines.live.beside import Beside, taking
-from streamgp_pipelines.patience import Patience
 from streamgp_pipelines.stages import finishing
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.alarming import Bell
@@ -93,7 +93,7 @@ def train(
     _check_places(config)
     messages, health = config.intake(config.table, config.follow), health or Health()
     if config.follow:
-        state = Patience(remote.shown(config.checkpoint), say, Event(), health.opening)
+        state = Retry(remote.shown(config.checkpoint), say, Event(), health.opening)
         state.wait_for(partial(remote.refresh, config.checkpoint))
     if config.fresh:
         set_aside(config.checkpoint)
@@ -153,7 +153,7 @@ def _open(
         torch.set_num_threads(1)  # as the workers have
     workers = here if cluster is None or not away else partial(cluster, config)
     begin = partial(open_session, config, workers=workers)
-    opening = Patience(config.table, say, Event(), health.opening)
+    opening = Retry(config.table, say, Event(), health.opening)
     if config.follow:
         opening.wait_for(partial(Table.exists, config.table))
         begin = begin if away else partial(opening.wait_for, begin)
@@ -176,7 +176,7 @@ def _open(
 def _wait_for_clock(
     config: TrainConfig,
     table: Table,
-    opening: Patience,
+    opening: Retry,
     say: Callable[[str], None],
     health: Health,
     intake: Beside | None,

@@ -11,9 +11,9 @@ from torch import Tensor
 from streamgp.errors import UsageError
 from streamgp.windows.rows import times
 from streamgp.windows.windows import WindowSpec
+from streamgp_data.moments import Moments
 from streamgp_data.table import Table
 from streamgp_pipelines.config import TuneConfig
-from streamgp_pipelines.moments import Moments
 
 
 def spread(count: int, wanted: int, generator: np.random.Generator) -> np.ndarray[Any, np.dtype[np.int64]]:

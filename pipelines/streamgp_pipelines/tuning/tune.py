@@ -33,6 +33,7 @@ from streamgp.kernels import Tied
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.scaling import Standardiser
+from streamgp_data.numbers import number
 from streamgp_data.table import Table
 from streamgp_pipelines.assembly import as_text, flatten
 from streamgp_pipelines.config import TuneConfig
@@ -45,7 +46,6 @@ from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.session import Columns
 from streamgp_pipelines.learning.survey import surveyed
 from streamgp_pipelines.learning.whole import advice, check_columns
-from streamgp_pipelines.numbers import number
 from streamgp_pipelines.stages import finishing
 from streamgp_pipelines.tasks import Cluster, Report, Tasks, tasks_of
 from streamgp_pipelines.tuning.methods import METHODS, AutoOptions, find, read_options
@@ -159,13 +159,15 @@ class Tuning:
         found = collect(
             Columns(self.table, columns_read(self.spec), ROWS), self.spec, self.hidden[:end], chosen, report
         )
-        whole = torch.zeros(0, dtype=torch.bool) if found is None else torch.isfinite(found[1]).all(1)
-        if found is None or int(whole.sum()) < FEWEST:
+        whole = 0 if found is None else int(torch.isfinite(found[1]).all(1).sum())
+        if found is None or whole < FEWEST:
             raise DataError(
-                f"{int(whole.sum())} of the {len(looked)} windows that were looked at are whole, too few to tune on",
+                f"{whole} of the {len(looked)} windows that were looked at are whole, too few to tune on",
                 hint=advice(self.survey, self.spec, FEWEST),
             )
-        x, y = found[0].rows(whole), found[1][whole]
+        x, y = found
+        there = torch.isfinite(y).all(1)
+        x, y = x.rows(there), y[there]
         some = torch.from_numpy(spread(len(y), self.config.rows, generator))
         return self._standardised(x.rows(some), y[some])
 

@@ -30,6 +30,8 @@ from streamgp.state import Declared, Nested, Tensors
 NOTHING = 1e-9
 """Largest error of a regression over the largest target, for a column of which nothing is left: then the variance is
 the regression's."""
+REGRESSION, NET = range(2)
+"""Places of the two whose share is learned: b(x), and b(x) with what the net adds."""
 
 
 class OnRegression(Declared, Model):
@@ -84,7 +86,7 @@ class OnRegression(Declared, Model):
         own = self.idle.logical_not() & bool(self.net.rebuilt)
         latent, noise = self.share.variances(means, torch.where(own, rest.variance, below.variance))
         experts = torch.cat([means, below.experts]) if isinstance(below, Mixed) else means
-        mean = self.share.mean(means) if bool(self.share.rows.any()) else means[1]
+        mean = self.share.mean(means) if bool(self.share.rows.any()) else means[NET]
         return Mixed(mean, latent, noise, experts), rest
 
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
@@ -151,7 +153,7 @@ class OnRegression(Declared, Model):
         past, future = self.net.inputs.layout.split(z)
         scaling = self.net.inputs.scaling
         x = Inputs(scaling.past.inverse(past), scaling.future.inverse(future.unflatten(1, (1, -1))))
-        share = self.share.weights[:, 1] if bool(self.share.rows.any()) else 1.0
+        share = self.share.weights[:, NET] if bool(self.share.rows.any()) else 1.0
         y = self.below.mean(x) + share * self.net.outputs.inverse(found)
         size = self.shape.outputs
         return (y - scaling.past.location[:size].to(y)) / scaling.past.scale[:size].to(y)
@@ -168,7 +170,7 @@ class OnRegression(Declared, Model):
 
     def shares(self) -> dict[str, Tensor]:
         weights = self.share.weights.unflatten(0, (-1, self.shape.horizon)).mean(0)
-        return {"linear": weights[:, 0], "net": weights[:, 1]}
+        return {"linear": weights[:, REGRESSION], "net": weights[:, NET]}
 
     def _regression(self) -> Model:
         return linear.build(linear.Config(), self.shape)

@@ -113,6 +113,11 @@ class Interactions(Declared, nn.Module):
         """Whether f is 0: nothing was seen, or no known input is looked at."""
         return not bool((self.chosen >= 0).any())
 
+    @property
+    def weight(self) -> Tensor:
+        """(T,) s, which m + f has in the mix of m and m + f."""
+        return self.share.weights[:, 1]
+
     def begin(self, x: Inputs, y: Tensor) -> None:
         """Start over, with what the first windows and their truths (N, T) say."""
         for name, buffer in self.sums.named_buffers():

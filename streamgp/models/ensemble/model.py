@@ -240,7 +240,7 @@ class Ensemble(Declared, Model):
         """The weight of each expert, the mean over the output columns: weight_linear, ...; interactions: the part of f
         that is added."""
         found = {f"weight_{name}": float(share.mean()) for name, share in self.shares().items()}
-        own = {} if self.interactions is None else {"interactions": float(self.interactions.share.weights[:, 1].mean())}
+        own = {} if self.interactions is None else {"interactions": float(self.interactions.weight.mean())}
         return found | own
 
     def shares(self) -> dict[str, Tensor]:

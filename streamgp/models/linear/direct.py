@@ -36,7 +36,7 @@ from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.mixed import Mixed
 from streamgp.recalled import Recalled, Recalls
 from streamgp.regression.memories import Held, Sums, under
-from streamgp.state import gather, scatter
+from streamgp.state import Declared, Nested
 
 MEMORIES = (4.0, 12.0, 40.0, 160.0)
 """Long seasons that each regression remembers: the half-life is 0.7 of it."""
@@ -439,7 +439,7 @@ class DirectRegression(nn.Module):
             self.phases.restore(own, {})
 
 
-class DirectLinear(Recalls, Model):
+class DirectLinear(Declared, Recalls, Model):
     """The model `linear` of windows with a context: the mix of a `DirectRegression`'s memories.
 
     Args:
@@ -449,6 +449,8 @@ class DirectLinear(Recalls, Model):
         limit: standard deviations of its own forecast that a truth counts for at most; None: any.
         seasons: of `DirectRegression`.
     """
+
+    STATE = (Nested("regression", "mixer", "limit", "rows"),)
 
     family = Mixed
 
@@ -615,15 +617,6 @@ class DirectLinear(Recalls, Model):
             rows = slice(start, start + CHUNK)
             steps.append((len(y[rows]), self.update(x.rows(rows), y[rows])))
         yield reporting(epoch(steps, self.regression.size), left_out)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return gather(self._state())
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        scatter(self._state(), tensors, rest)
-
-    def _state(self) -> dict[str, nn.Module | Tensor]:
-        return {"regression": self.regression, "mixer": self.mixer, "limit": self.limit, "rows": self.rows}
 
 
 def side_by_side(values: Tensor) -> Tensor:

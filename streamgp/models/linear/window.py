@@ -35,7 +35,7 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.linalg.batched import energy, product
 from streamgp.model_config import NUMBER, ModelConfig, Simulated
 from streamgp.models.linear import conjugate
@@ -49,7 +49,7 @@ from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import SETTLED, Winsoriser
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
-from streamgp.state import holding
+from streamgp.state import Declared, Parameters, holding
 
 CHUNK = 4096
 """Rows between two solves of `fit`."""
@@ -148,8 +148,10 @@ class WindowLook(NamedTuple):
     dof: Tensor
 
 
-class Linear(Model):
+class Linear(Declared, Model):
     """See the module; `build` makes one."""
+
+    STATE = (Parameters(),)
 
     def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
@@ -252,13 +254,6 @@ class Linear(Model):
             loss, why = self._learned(x.rows(rows), y[rows])
             steps.append((len(y[rows]), learned(loss, len(self.gram), why, "epoch")))
         yield reporting(epoch(steps, len(self.gram)), left_out)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return dict(self.named_buffers()), {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        for name, buffer in self.named_buffers():
-            buffer.copy_(tensors[name])
 
     def distribution(self, mean: Tensor, variance: Tensor, latent: Tensor, dof: Tensor) -> Predictive:
         """The family's member with these moments, all (N, T); dof may be (T,)."""

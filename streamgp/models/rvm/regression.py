@@ -143,5 +143,5 @@ class RelevanceRegression(Regression):
         squares = self.residual * self.weight.clamp(min=1.0)
         self.residual = torch.where(known, squares / free.clamp(min=LEAST), before).clamp(min=LEAST)
 
-    def _shapes(self, used: int) -> dict[str, tuple[int, ...]]:
-        return super()._shapes(used) | {"precision": (used,), "count": (self.moment.shape[1],)}
+    def shapes(self, used: int) -> dict[str, tuple[int, ...]]:
+        return super().shapes(used) | {"precision": (used,), "count": (self.moment.shape[1],)}

@@ -20,18 +20,19 @@ counts as one row: ridge regression on standardised columns, with what is not li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Generator, Tensor
 
-from streamgp.base import FLOAT, Json
+from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
 from streamgp.kernels.squared_exponential import correlation
 from streamgp.linalg.cholesky import Factor, append, cholesky, solve, whiten, whiten_
 from streamgp.linalg.levels import beside, each_column
 from streamgp.linalg.saliency import salient
 from streamgp.regression.additive import Regression
+from streamgp.state import Value
 
 JITTER = 1e-6
 """Relative jitter of K: whitening then amplifies rounding by 1e3 at most."""
@@ -55,6 +56,8 @@ class Conjugate(Regression):
     Attributes:
         points: (m, W) basis points in use, divided by the lengthscales.
     """
+
+    STATE = (*Regression.STATE, Value("jitter", float))
 
     def __init__(
         self,
@@ -289,19 +292,11 @@ class Conjugate(Regression):
         self.solve()
         return stay, len(new), lost
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """See `Regression.state`."""
-        tensors, rest = super().state()
-        return tensors, rest | {"jitter": self.jitter}
-
-    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
-        super().restore(tensors, rest)
-        self.jitter = float(str(rest["jitter"]))
-
-    def _used(self) -> int:
+    @property
+    def used(self) -> int:
         return len(self.points)
 
-    def _shapes(self, used: int) -> dict[str, tuple[int, ...]]:
+    def shapes(self, used: int) -> dict[str, tuple[int, ...]]:
         width = self.points.shape[1]
         own = {"points": (used, width), "lower": (used, used), "outputscale": (), "inverse": (width,)}
-        return super()._shapes(self.explicit + used) | own
+        return super().shapes(self.explicit + used) | own

@@ -21,15 +21,16 @@ import torch
 from torch import Generator, Tensor, nn
 
 from streamgp import choice
-from streamgp.base import FLOAT, Json, Predictive, Shape
+from streamgp.base import FLOAT, Predictive, Shape
 from streamgp.encoders import Dropout, Encoder, Layout, identity
 from streamgp.errors import NumericalError, UsageError
-from streamgp.evidence.search import Search, thinned
+from streamgp.evidence.search import Search, SearchState, thinned
 from streamgp.kernels import squared_exponential
 from streamgp.likelihoods import Likelihood, gaussian
 from streamgp.models.svdgp.config import Config
 from streamgp.objectives import elbo
 from streamgp.online.posterior import Arrival, LearnedFunction, Look, Posterior, Rows, Units, tied
+from streamgp.state import Declared, Members, Nested, Parameters, RandomState, Value
 from streamgp.training.adam import RowAdam, schedule
 from streamgp.training.decoupled import GrowingBasis, Hyper, Orthogonal, Parametrisation, Prepared, SettledRows
 
@@ -63,7 +64,7 @@ FIT = 1000
 """Mini-batches of a fit from scratch where Adam has to find q."""
 
 
-class GradientPosterior(Posterior):
+class GradientPosterior(Declared, Posterior):
     """An SVDGP on standardised rows, learned by Adam on the ELBO; built by `streamgp.models.svdgp.build`.
 
     The objective of a step is unbiased for the rows that the forgetting stream stands for: with B new rows and R older
@@ -81,6 +82,16 @@ class GradientPosterior(Posterior):
         UsageError: the encoder runs over a past, and the windows have none; targets without units are to be learned
             as a change or as a departure.
     """
+
+    STATE = (
+        Parameters(),
+        Nested("adam", bare=True),
+        Members("iterate"),
+        RandomState("generator"),
+        SearchState("search"),
+        Value("taken", int),
+        Value("last", float, none=math.nan),
+    )
 
     def __init__(self, config: Config, shape: Shape, groups: int) -> None:
         super().__init__()
@@ -471,24 +482,6 @@ class GradientPosterior(Posterior):
         with torch.no_grad():
             seen = SettledRows(self.encoder(rows.x), rows.y, rows.weight * self.share)
         self._begin(self.posterior.settle(seen, self.hyper, self.likelihood, self.offset, size, steps))
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Parameters, counts, Adam and the random state; of fixed shapes."""
-        tensors = {name: value.detach() for name, value in self.state_dict().items()}
-        tensors |= {f"adam.{name}": value for name, value in self.adam.state()[0].items()}
-        tensors |= {f"iterate.{name}": value for name, value in self.iterate.items()}
-        tensors |= {"generator": self.generator.get_state(), "hyper": self.search.pack()}
-        return tensors, {"taken": self.taken, "last": self.last if math.isfinite(self.last) else None}
-
-    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
-        self.load_state_dict({name: tensors[name] for name in self.state_dict()})
-        self.adam.restore({n.removeprefix("adam."): t for n, t in tensors.items() if n.startswith("adam.")}, {})
-        for name, value in self.iterate.items():
-            value.copy_(tensors[f"iterate.{name}"])
-        self.generator.set_state(tensors["generator"].cpu())
-        self.search.unpack(tensors["hyper"])
-        self.taken = int(str(rest["taken"]))
-        self.last = math.nan if rest["last"] is None else float(str(rest["last"]))
 
 
 def parametrisation(config: Config, width: int, columns: int) -> Parametrisation:

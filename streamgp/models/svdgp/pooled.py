@@ -121,7 +121,7 @@ class PooledRegression:
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         about: Any = rest["pending"]
-        self._found.restore(tensors, rest)
+        self._found.restore({name: tensors[name] for name in self._found.shapes(0)}, {"used": rest["used"]})
         sums = zip(*(tensors[f"pending.{name}"].to(self._found.noise) for name in Regression.SUMS), strict=True)
         self._pending = [PendingSums(int(at), own, float(kept)) for (at, kept), own in zip(about, sums, strict=True)]
 

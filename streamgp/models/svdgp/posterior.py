@@ -25,10 +25,10 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from streamgp.base import FLOAT, Json, Shape
+from streamgp.base import FLOAT, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.search import Search, thinned
+from streamgp.evidence.search import Search, SearchState, thinned
 from streamgp.evidence.thinned import LogHyper, noises
 from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import way_of
@@ -37,6 +37,7 @@ from streamgp.models.svdgp.conjugate import Conjugate
 from streamgp.online.posterior import Arrival, LearnedFunction, Look, RegressionPosterior, Rows, Units, tied
 from streamgp.online.summing import Summing, running
 from streamgp.recalled import Recalls
+from streamgp.state import Declared, Record, Tensors, Value, Whole
 
 CHUNK = 1024
 """Rows whose features are held at once."""
@@ -84,7 +85,7 @@ class BasisFeatures(NamedTuple):
     lower: Tensor
 
 
-class SvdgpPosterior(Recalls, RegressionPosterior):
+class SvdgpPosterior(Declared, Recalls, RegressionPosterior):
     """See the module; built by `streamgp.models.svdgp.build`.
 
     Args:
@@ -101,6 +102,15 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
         sparing: whether only these become basis points.
     """
 
+    STATE = (
+        Record("waiting", UnlearnedRows, beside="regression.weight"),
+        SearchState("search"),
+        Tensors("factor"),
+        *(Value(name, int) for name in ("since", "epochs", "novel")),
+        *(Value(name, float) for name in ("kept", "novelty")),
+        Value("sparing", bool),
+        Whole("regression"),
+    )
     NOT_STATE: ClassVar = {
         "latest": "features kept so that they are not computed twice",
         "learning": "true only while no rows wait, and then what reads it finds none either way",
@@ -329,25 +339,6 @@ class SvdgpPosterior(Recalls, RegressionPosterior):
             self.waiting = None if self.learning else waiting
 
         return put_back
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, rest = self.regression.state()
-        if self.waiting is not None:
-            tensors |= {f"waiting.{name}": value for name, value in self.waiting._asdict().items()}
-        own: dict[str, Json] = {"since": self.since, "epochs": self.epochs, "kept": self.kept}
-        own |= {"novelty": self.novelty, "novel": self.novel, "sparing": self.sparing}
-        return tensors | {"hyper": self.search.pack(), "factor": self.factor}, rest | own
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.regression.restore(tensors, rest)
-        self.search.unpack(tensors["hyper"])
-        self.factor = tensors["factor"].clone().to(self.factor.device)
-        self.since, self.epochs = int(str(rest["since"])), int(str(rest["epochs"]))
-        self.novelty = float(str(rest["novelty"]))
-        self.novel, self.sparing = int(str(rest["novel"])), bool(rest["sparing"])
-        self.kept, device = float(str(rest["kept"])), self.regression.weight.device
-        found = [tensors[name].to(device) for part in UnlearnedRows._fields if (name := f"waiting.{part}") in tensors]
-        self.waiting = UnlearnedRows(*(part.clone() for part in found)) if found else None
 
 
 def _absorb(regression: Conjugate, z: Tensor, y: Tensor, weight: Tensor) -> None:

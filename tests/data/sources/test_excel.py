@@ -90,7 +90,7 @@ def test_a_library_that_dies_or_hangs_ends_no_process_of_ours(
 ) -> None:
     words = [sys.executable, "-c", f"import os, sys, time; {end}"]
     monkeypatch.setattr(workbook, "started", lambda *_: subprocess.Popen(words, stdout=subprocess.PIPE))
-    monkeypatch.setattr(workbook, "patience", lambda _: 0.5)
+    monkeypatch.setattr(workbook, "time_limit", lambda _: 0.5)
     with pytest.raises(DataError, match="no end" if "sleep" in end else "died"):
         take(tmp_path / "t", book(tmp_path / "a.xlsx"))
 

@@ -19,6 +19,7 @@ from scipy.sparse import eye
 
 from streamgp import registry
 from streamgp.errors import DataError, UsageError
+from streamgp_data.ingestion.ingest import ingest
 from streamgp_data.reading.cells import FAULT, LINE, TEXT
 from streamgp_data.reading.files import open_source
 from streamgp_data.reading.process import started
@@ -27,8 +28,7 @@ from streamgp_data.recordings.apart import Apart
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.table import Table
 from streamgp_pipelines.config import DescribeConfig, IngestConfig
-from streamgp_pipelines.ingestion.ingest import ingest
-from streamgp_pipelines.ingestion.look import describe_file
+from streamgp_pipelines.describe_file import describe_file
 
 pytestmark = pytest.mark.usefixtures("read_here")
 
@@ -262,7 +262,7 @@ def refuses(path, word):
 
 def test_a_library_that_hangs_is_ended_though_nobody_waits(tmp_path: Path) -> None:
     (tmp_path / "reads.py").write_text(APART)
-    line = "from streamgp_data.recordings import apart; apart.patience = lambda _: 0.2; "
+    line = "from streamgp_data.recordings import apart; apart.time_limit = lambda _: 0.2; "
     line += f"apart.main('reads', 'hangs', '{tmp_path}', '{{}}')"
     done = subprocess.run([sys.executable, "-c", line], cwd=tmp_path, timeout=60)
     assert done.returncode == -signal.SIGALRM

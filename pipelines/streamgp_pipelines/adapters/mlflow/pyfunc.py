@@ -18,7 +18,7 @@ from streamgp_pipelines import Forecaster, load
 
 if TYPE_CHECKING:  # the file is kept with every registered model: it imports public names alone
     from streamgp.windows.windows import WindowSpec
-    from streamgp_pipelines.moments import Moments
+    from streamgp_data.moments import Moments
 
 
 class StreamgpModel(PythonModel):

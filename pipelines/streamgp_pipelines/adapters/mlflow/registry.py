@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamgp.base import ModelCard
 from streamgp.errors import ServiceError, UsageError
 from streamgp.redaction import reason
+from streamgp_data.numbers import number
 from streamgp_pipelines.adapters.mlflow.store import open_store
-from streamgp_pipelines.numbers import number
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

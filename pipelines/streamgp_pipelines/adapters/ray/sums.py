@@ -24,9 +24,9 @@ from torch import Generator, Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from streamgp.errors import ServiceError
-from streamgp.online.summing import BLOCKS, Absorb, Totals, added, block_sums, blocks
+from streamgp.online.summing import BLOCKS, Absorb, Totals, block_sums, blocks
 from streamgp.training import shared_gradients
-from streamgp.training.shared_gradients import Gradients, Loss, block_gradients, seeded, seeds
+from streamgp.training.shared_gradients import Gradients, Loss, added, block_gradients, seeded, seeds
 from streamgp_pipelines.adapters.ray.cluster import RayActors
 from streamgp_pipelines.config import TrainConfig
 

@@ -14,8 +14,8 @@ from streamgp.windows.calendar import Ints
 from streamgp.windows.rows import times
 from streamgp.windows.windows import WindowSpec
 from streamgp_data.batches import together
+from streamgp_data.moments import Moments
 from streamgp_data.table import SEQ, Table, TableMeta
-from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.service import Service
 
 Example = dict[str, list[dict[str, Any]]]

@@ -16,7 +16,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from streamgp.errors import ServiceError
-from streamgp_pipelines.health import BOUNDS, Health, Learned, Stored, TakenRows
+from streamgp_data.ingestion.taken import BOUNDS, TakenRows
+from streamgp_data.retry import Stored
+from streamgp_pipelines.health import Health, Learned
 
 SILENT = 10.0
 """Seconds that a client may say nothing."""

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Due, Inputs, Json, Model, Predictive, Progress, Shape, Step, Tracker
 from streamgp.errors import StateError
-from streamgp.forecasting.bands import Bands, features
+from streamgp.forecasting.bands import Bands
 from streamgp.forecasting.bounds import Bounds
+from streamgp.forecasting.issued import feature_count
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.windows.windows import Answers, Asks
 from streamgp_pipelines.config import TrainConfig
@@ -127,7 +128,7 @@ class PeerLearner(Learner):
         mean, quantiles = self._now.mean, self._now.quantiles
         if len(quantiles) and not self.calibration.transformed:
             quantiles = self._inside(mean, quantiles)
-        self.ledger.calibrate(quantiles, torch.zeros(features(self.calibration), *mean.shape, dtype=FLOAT))
+        self.ledger.calibrate(quantiles, torch.zeros(feature_count(self.calibration), *mean.shape, dtype=FLOAT))
 
     def _inside(self, mean: Tensor, quantiles: Tensor) -> Tensor:
         """(Q, N, T) the quantiles within the bounds that are given or were found, as those of `Bands` are."""

@@ -24,6 +24,8 @@ FADE = 0.8
 """What an error counts at the next fit."""
 MEANS = ("day(", "week(", "now-long(", "now-longs(", "day-long(", "day-longs(")
 """Numbers of the window that are no means of its lags."""
+_SHORT, _LONG = range(2)
+"""Columns of the phases of a context: those of its two seasons."""
 
 
 class Config(PeerOptions):
@@ -160,14 +162,14 @@ def calendar(named: dict[str, Floats], phases: Floats, context: Context | None, 
     if "calendar(day,sin)" in named:
         day = np.arctan2(named["calendar(day,sin)"], named["calendar(day,cos)"])
     elif context is not None:
-        day = 2 * np.pi * phases[:, 0]
+        day = 2 * np.pi * phases[:, _SHORT]
     if "calendar(week,sin)" in named:
         week = np.arctan2(named["calendar(week,sin)"], named["calendar(week,cos)"]) % (2 * np.pi)
         weekday = np.floor(week / (2 * np.pi) * 7 + 1e-6).astype(np.int64) % 7
         found.append(np.eye(7)[weekday])
         kinds.append(named["calendar(weekend)"])
     elif context is not None and context.long:
-        found.append(harmonics(2 * np.pi * phases[:, 1], HARMONICS))
+        found.append(harmonics(2 * np.pi * phases[:, _LONG], HARMONICS))
     if day is not None:
         found.append(harmonics(day, HARMONICS))
         found += [kind[:, None] * harmonics(day, CROSSED) for kind in kinds]

@@ -134,7 +134,8 @@ class Statistical(Peer):
         kept = torch.tensor([at for at, _ in found], dtype=torch.int64)
         shape = (len(self.probabilities) + 2, 0, self.shape.columns)
         whole = torch.from_numpy(np.stack([part for _, part in found], 1)) if found else torch.zeros(shape, dtype=FLOAT)
-        return PeerForecasts(asks.rows(kept), whole[0], whole[1], whole[2:])
+        mean, deviation, *_ = whole
+        return PeerForecasts(asks.rows(kept), mean, deviation, whole[2:])
 
     def warnings(self) -> list[str]:
         found = []

@@ -10,10 +10,10 @@ import polars as pl
 import pyarrow as pa
 
 from streamgp.windows.calendar import Ints
+from streamgp_data.ingestion.chunk import PreparedChunk
 from streamgp_data.instants import ELAPSED
 from streamgp_data.reading.cells import HEADER, LINE, said
 from streamgp_data.table import TableMeta
-from streamgp_pipelines.ingestion.chunk import PreparedChunk
 
 LEAST = 3
 """Rows between two starts of a clock."""

@@ -1,4 +1,4 @@
-"""What is in a file, before any of it is in a table."""
+"""`describe FILE`: what is in a file, before any of it is in a table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamgp.base import Json
 from streamgp.errors import UsageError
+from streamgp_data.ingestion.pairing import by_periods, two_columns
 from streamgp_data.instants import PERIOD
 from streamgp_data.reading.cells import FAULT, LINE, TEXT
 from streamgp_data.reading.day_rows import DayRows
@@ -16,7 +17,6 @@ from streamgp_data.reading.paired import Paired, pair_in
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.times import decide
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.pairing import by_periods, two_columns
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import DescribeConfig

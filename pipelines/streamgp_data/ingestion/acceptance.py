@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamgp_data.ingestion.chunk import PreparedChunk
 from streamgp_data.reading.cells import LINE, said
 from streamgp_data.table import TableMeta
 from streamgp_data.times import Clock, suggestion
-from streamgp_pipelines.ingestion.chunk import PreparedChunk
 
 NO_FAULTS = ("duplicate", "superseded")
 """Reasons of rows that the table has already."""

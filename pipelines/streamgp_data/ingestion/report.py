@@ -19,18 +19,18 @@ import pyarrow as pa
 from streamgp.base import Json
 from streamgp.errors import DataError
 from streamgp_data.delta import SEQ
+from streamgp_data.ingestion.acceptance import GOING, NO_FAULTS
+from streamgp_data.ingestion.chunk import Sorted
+from streamgp_data.ingestion.naming import MOST, naming
+from streamgp_data.ingestion.pieces import Pieces
+from streamgp_data.ingestion.plan import Plan
+from streamgp_data.ingestion.units import SaidUnits, is_number
 from streamgp_data.instants import COMPACT, ELAPSED, MISSING, periods_of, serial_years, whole_numbers
+from streamgp_data.pace import Pace
 from streamgp_data.reading.cells import NULLS, said
 from streamgp_data.reading.files import FileSource
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.table import Table, TableMeta
-from streamgp_pipelines.ingestion.acceptance import GOING, NO_FAULTS
-from streamgp_pipelines.ingestion.chunk import Sorted
-from streamgp_pipelines.ingestion.naming import MOST, naming
-from streamgp_pipelines.ingestion.pieces import Pieces
-from streamgp_pipelines.ingestion.plan import Plan
-from streamgp_pipelines.ingestion.units import SaidUnits, is_number
-from streamgp_pipelines.pace import Pace
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig

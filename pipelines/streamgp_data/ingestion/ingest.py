@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from streamgp.base import Json
 from streamgp.errors import UsageError
+from streamgp_data.ingestion.report import IngestProgress as IngestProgress
+from streamgp_data.ingestion.report import Progress
+from streamgp_data.ingestion.run import IngestionRun
+from streamgp_data.ingestion.taken import TakenRows
 from streamgp_data.reading.files import expand
-from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.health import Health, TakenRows
-from streamgp_pipelines.ingestion.report import IngestProgress as IngestProgress
-from streamgp_pipelines.ingestion.report import Progress
-from streamgp_pipelines.ingestion.run import IngestionRun
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.config import IngestConfig
+    from streamgp_pipelines.health import Health
 
 
 def ingest(

@@ -7,8 +7,8 @@ from collections import Counter
 import pyarrow as pa
 
 from streamgp_data.admission import OTHER, SAME
+from streamgp_data.ingestion.repeats import Repeats
 from streamgp_data.table import Table, TableMeta
-from streamgp_pipelines.ingestion.repeats import Repeats
 
 
 class DryRun:

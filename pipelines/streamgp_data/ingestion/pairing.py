@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from streamgp.errors import DataError, StreamgpError, UsageError
 from streamgp.windows.zones import canonical
+from streamgp_data.ingestion.units import is_number
 from streamgp_data.instants import COMPACT, PERIOD, compact_form, periods_of, text_times
 from streamgp_data.intervals import nanoseconds, written
 from streamgp_data.reading.cells import NULLS
@@ -21,7 +22,6 @@ from streamgp_data.reading.paired import USUAL, Paired, ends, joined, pair_in
 from streamgp_data.reading.some_columns import SomeColumns
 from streamgp_data.table import Table
 from streamgp_data.times import format_of, formats_of
-from streamgp_pipelines.ingestion.units import is_number
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig

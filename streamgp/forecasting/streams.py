@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+Number = TypeVar("Number", bound=np.generic)
 
 
-class Lanes(NamedTuple):
+class StreamIndex(NamedTuple):
     """The streams that rows belong to: all of them to one, or each series to its own.
 
     Attributes:
@@ -25,11 +26,11 @@ class Lanes(NamedTuple):
     at: Ints
 
     @classmethod
-    def of(cls, series: Ints) -> Lanes:
+    def of(cls, series: Ints) -> StreamIndex:
         """Each series a stream; where the codes (R,) increase, as in a fleet, nothing is sorted.
 
         Example:
-            >>> Lanes.of(np.array([4, 4, 7])).at.tolist(), Lanes.of(np.array([7, 4])).at.tolist()
+            >>> StreamIndex.of(np.array([4, 4, 7])).at.tolist(), StreamIndex.of(np.array([7, 4])).at.tolist()
             ([0, 0, 1], [1, 0])
         """
         if (series[1:] < series[:-1]).any():
@@ -79,6 +80,16 @@ def whole(values: Floats) -> Ints:
         [2, 0]
     """
     return np.nan_to_num(values).astype(np.int64)
+
+
+def longer(array: NDArray[Number], rows: int) -> NDArray[Number]:
+    """An array with this many rows of zeros after its own.
+
+    Example:
+        >>> longer(np.ones((1, 2)), 1).tolist()
+        [[1.0, 1.0], [0.0, 0.0]]
+    """
+    return np.concatenate([array, np.zeros((rows, *array.shape[1:]), array.dtype)])
 
 
 def blocks(at: Ints, count: int) -> Iterator[AlignedStreams]:

@@ -13,6 +13,8 @@ import pyarrow as pa
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp.windows.zones import canonical
 from streamgp_data.columns import LATE, check_names, check_schema
+from streamgp_data.ingestion.pairing import of_day, two_columns
+from streamgp_data.ingestion.units import given_units, is_number, units_of
 from streamgp_data.instants import (
     COMPACT,
     ELAPSED,
@@ -32,8 +34,6 @@ from streamgp_data.reading.units import NO_UNITS, UnitConversion
 from streamgp_data.table import SEQ, Table, TableMeta
 from streamgp_data.times import COUNTED, Clock, decide, elapsed_form, formats_of, is_named_time, is_time, readable
 from streamgp_data.versions import REVISES, Policy
-from streamgp_pipelines.ingestion.pairing import of_day, two_columns
-from streamgp_pipelines.ingestion.units import given_units, is_number, units_of
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig

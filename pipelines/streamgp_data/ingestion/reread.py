@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from streamgp_data.admission import OTHER, Admission
 from streamgp_data.event_time import NEVER
+from streamgp_data.ingestion.chunk import PreparedChunk, put_future_aside, put_surplus_aside
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.reading.bytes import digest
 from streamgp_data.reading.cells import LINE
 from streamgp_data.table import Table
-from streamgp_pipelines.ingestion.chunk import PreparedChunk, put_future_aside, put_surplus_aside
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig

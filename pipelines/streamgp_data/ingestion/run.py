@@ -28,21 +28,9 @@ from streamgp_data.admission import Admission
 from streamgp_data.compaction import Compaction
 from streamgp_data.delta import Conflict
 from streamgp_data.event_time import NEVER
-from streamgp_data.quarantine import SUPERSEDED, Quarantine
-from streamgp_data.reading.bytes import Position, name_of
-from streamgp_data.reading.cells import LINE
-from streamgp_data.reading.day_rows import DayRows
-from streamgp_data.reading.files import FileSource, open_source
-from streamgp_data.reading.lines import TextLines
-from streamgp_data.reading.melted import Melted
-from streamgp_data.reading.records import Stopped
-from streamgp_data.recordings.joined import Joined
-from streamgp_data.recordings.tree import SECONDS
-from streamgp_data.table import Table, TableMeta
-from streamgp_data.times import TimeReader
-from streamgp_pipelines.ingestion.acceptance import Acceptance
-from streamgp_pipelines.ingestion.choosing import as_table, asked_for
-from streamgp_pipelines.ingestion.chunk import (
+from streamgp_data.ingestion.acceptance import Acceptance
+from streamgp_data.ingestion.choosing import as_table, asked_for
+from streamgp_data.ingestion.chunk import (
     PreparedChunk,
     Sieve,
     Sorted,
@@ -50,12 +38,12 @@ from streamgp_pipelines.ingestion.chunk import (
     put_future_aside,
     put_surplus_aside,
 )
-from streamgp_pipelines.ingestion.dry_run import DryRun
-from streamgp_pipelines.ingestion.pairing import by_periods, paired
-from streamgp_pipelines.ingestion.pieces import Pieces
-from streamgp_pipelines.ingestion.plan import ROW, Plan, interval, plan, time_name
-from streamgp_pipelines.ingestion.prefetch import prefetch
-from streamgp_pipelines.ingestion.report import (
+from streamgp_data.ingestion.dry_run import DryRun
+from streamgp_data.ingestion.pairing import by_periods, paired
+from streamgp_data.ingestion.pieces import Pieces
+from streamgp_data.ingestion.plan import ROW, Plan, interval, plan, time_name
+from streamgp_data.ingestion.prefetch import prefetch
+from streamgp_data.ingestion.report import (
     IngestProgress,
     Progress,
     SourceReport,
@@ -66,13 +54,24 @@ from streamgp_pipelines.ingestion.report import (
     summary,
     understood,
 )
-from streamgp_pipelines.ingestion.reread import ReadOptions, other_line
-from streamgp_pipelines.ingestion.units import SaidUnits
-from streamgp_pipelines.patience import Patience
+from streamgp_data.ingestion.reread import ReadOptions, other_line
+from streamgp_data.ingestion.units import SaidUnits
+from streamgp_data.quarantine import SUPERSEDED, Quarantine
+from streamgp_data.reading.bytes import Position, name_of
+from streamgp_data.reading.cells import LINE
+from streamgp_data.reading.day_rows import DayRows
+from streamgp_data.reading.files import FileSource, open_source
+from streamgp_data.reading.lines import TextLines
+from streamgp_data.reading.melted import Melted
+from streamgp_data.reading.records import Stopped
+from streamgp_data.recordings.joined import Joined
+from streamgp_data.recordings.tree import SECONDS
+from streamgp_data.retry import Retry, Stored
+from streamgp_data.table import Table, TableMeta
+from streamgp_data.times import TimeReader
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.health import Stored
 
 
 T = TypeVar("T")
@@ -96,7 +95,7 @@ class IngestionRun:
         self._config = config
         self._progress = progress
         self._ending = Event()
-        self._patience = Patience(str(config.table), say, self._ending, health)
+        self._retry = Retry(str(config.table), say, self._ending, health)
         self._began = time.monotonic()
         self._sources: dict[str, SourceReport] = {}
         self._dry: DryRun | None = None
@@ -122,11 +121,11 @@ class IngestionRun:
             if Table.exists(self._config.table):
                 self._adopt(Table.open(self._config.table, self._config.durable))
 
-        self._patient(look)
+        self._retried(look)
 
-    def _patient(self, work: Callable[[], T]) -> T:
+    def _retried(self, work: Callable[[], T]) -> T:
         """Wait for the store where the sources are followed."""
-        return self._patience.wait_for(work) if self._config.follow else work()
+        return self._retry.wait_for(work) if self._config.follow else work()
 
     def take(self, uri: str) -> None:
         """Take what is new in one source."""
@@ -232,13 +231,13 @@ class IngestionRun:
         table = self._table or self._create(chosen)
         if chosen.meta != table.meta and chosen.meta.every_ns is not None:
             every, tolerance = chosen.meta.every_ns, chosen.meta.tolerance_ns
-            self._patient(lambda: table.declare(every, tolerance))
-            self._admission = self._patient(lambda: Admission(table))
+            self._retried(lambda: table.declare(every, tolerance))
+            self._admission = self._retried(lambda: Admission(table))
         return table
 
     def _start(self, table: Table, source: FileSource, chosen: Plan, sieve: Sieve, report: SourceReport) -> Position:
         """Where the rows begin that the table has not."""
-        start = self._patient(lambda: self._position(table, report.name))
+        start = self._retried(lambda: self._position(table, report.name))
         if self._config.repair and (before := self._repair(source, chosen, sieve, report, start)) is not None:
             start = before
             self._clocks.pop(report.name, None)
@@ -318,9 +317,9 @@ class IngestionRun:
         if not news or not self._position(table, name).bytes:
             return
         try:
-            self._patient(lambda: table.commit(None, news))
+            self._retried(lambda: table.commit(None, news))
         except Conflict:
-            self._patient(partial(self._catch_up, table))
+            self._retried(partial(self._catch_up, table))
             raise Moved from None
 
     def _refused(self, first: PreparedChunk, source: FileSource, chosen: Plan, report: SourceReport) -> bool:
@@ -452,7 +451,7 @@ class IngestionRun:
             try:
                 future.result()
             except Conflict:
-                self._patient(partial(self._catch_up, self._table))
+                self._retried(partial(self._catch_up, self._table))
                 if self._position(self._table, report.name) != start:
                     raise Moved from None
                 self._submit(sieve, report, part, start)
@@ -475,7 +474,7 @@ class IngestionRun:
             tried = True
             self._write(name, part, divided, start)
 
-        self._patient(write)
+        self._retried(write)
         if self._config.follow:
             with suppress(TableError, ServiceError):  # said to those who read the damaged file, or write next
                 self._compaction.committed()

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamgp_data.moments import Moments
+from streamgp_data.numbers import spoken
 from streamgp_data.table import TableMeta
-from streamgp_pipelines.moments import Moments
-from streamgp_pipelines.numbers import spoken
 
 _CAP = 1 << 16
 """Distinct intervals that are counted; beyond them the commonest so far are kept."""

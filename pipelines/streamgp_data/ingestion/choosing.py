@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamgp.errors import UsageError
+from streamgp_data.ingestion.plan import time_name
+from streamgp_data.ingestion.units import check_said, given_units
 from streamgp_data.reading.cells import bare_name, unit_in
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.matching import matching
 from streamgp_data.reading.some_columns import SomeColumns
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.table import SEQ, Table
-from streamgp_pipelines.ingestion.plan import time_name
-from streamgp_pipelines.ingestion.units import check_said, given_units
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig

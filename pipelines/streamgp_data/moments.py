@@ -19,7 +19,7 @@ from streamgp.errors import DataError, UsageError
 from streamgp_data.instants import COMPACT, ELAPSED, EPOCHS, epoch_years, number_times, periods_of
 from streamgp_data.table import TableMeta
 from streamgp_data.times import Clock, TimeReader, decide, suggestion
-from streamgp_pipelines.zones import clock_of, shown_in
+from streamgp_data.zones import clock_of, shown_in
 
 
 @dataclass(frozen=True)

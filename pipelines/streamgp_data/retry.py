@@ -1,15 +1,16 @@
-"""What waits for an object store that does not answer, as for a broker that is away: nothing is taken meanwhile."""
+"""Retry with back-off while an object store is unreachable, as while a broker is: nothing is taken meanwhile."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Event
 from typing import TypeVar
 
+from streamgp_data.numbers import lasting
 from streamgp_data.remote import unanswered, without_credentials
-from streamgp_pipelines.health import Stored
 
 SHORTEST, LONGEST = 0.5, 30.0
 """Seconds from one attempt to reach a service to the next, which double."""
@@ -17,8 +18,30 @@ SHORTEST, LONGEST = 0.5, 30.0
 T = TypeVar("T")
 
 
-class Patience:
-    """Repeats what a store did not answer to.
+@dataclass
+class Stored:
+    """Of what is kept in a store.
+
+    Attributes:
+        away_since: since when the store has not answered, monotonic seconds; None while it does.
+    """
+
+    away_since: float | None = None
+
+    @property
+    def away(self) -> float:
+        """Seconds for which the store has not answered; 0 while it does."""
+        since = self.away_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def said(self) -> str:
+        """The same in words; "" while it answers."""
+        return "" if self.away_since is None else f", the store has not answered for {lasting(self.away)}"
+
+
+class Retry:
+    """Retries while a store does not answer.
 
     Args:
         name: of what is in the store.
@@ -32,7 +55,7 @@ class Patience:
         ...     if (error := next(attempts)) is not None:
         ...         raise error
         ...     return 7
-        >>> Patience("s3://bucket/t", print, Event(), Stored(), shortest=0.0).wait_for(read)
+        >>> Retry("s3://bucket/t", print, Event(), Stored(), shortest=0.0).wait_for(read)
         s3://bucket/t: the store does not answer (error sending request); trying again
         s3://bucket/t: the store is back after 0 s
         7
