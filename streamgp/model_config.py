@@ -66,6 +66,10 @@ class ModelConfig(BaseModel):
         """Whether it has hour, weekday and time of the year of the steps ahead already, and looks at no other."""
         return False
 
+    def own_units(self, shape: Shape) -> bool:
+        """Whether it learns each series of a panel in units of its own variation."""
+        return False
+
     def idle(self, shape: Shape, others: Collection[str]) -> bool:
         """Whether, among these experts, it is another one's equal or never better."""
         return False

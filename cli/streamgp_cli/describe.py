@@ -62,6 +62,8 @@ def _print(found: dict[str, Any]) -> None:
     if "interval" in nested:  # seconds are a float, steps are whole numbers
         pace = nested["interval"]
         nested["interval"] = {name: spoken(one) if isinstance(one, float) else one for name, one in pace.items()}
+    if (dates := found.pop("span_dates", None)) is not None:  # numbers of an epoch have no separators
+        found["span"] = [f"{number} ({date})" for number, date in zip(found["span"], dates, strict=True)]
     print_pairs(found)
     for name, values in nested.items():
         if values:

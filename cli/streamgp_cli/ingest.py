@@ -73,7 +73,7 @@ def _print(found: dict[str, Any]) -> None:
     """Print the state of every source, and of the table."""
     from streamgp_cli._output import print_pairs, print_table
 
-    dry = any(source["state"] == "dry run" for source in found["sources"])
+    dry = all("would_add" in source for source in found["sources"])
     added = "would_add" if dry else "added"
     columns = ["source", "state", added, "quarantined", "late", "waiting"]
     print_table(columns, [[source.get(name, 0) for name in columns] for source in found["sources"]])

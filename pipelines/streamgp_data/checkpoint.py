@@ -10,16 +10,18 @@ one. Nothing is pickled.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import pyarrow as pa
@@ -168,8 +170,10 @@ def write(
     manifest: Mapping[str, Json],
     keep: int = KEEP,
     shards: Iterable[tuple[str, bytes]] = (),
+    instead: bool = False,
 ) -> Path:
-    """Write the state of all parts, and let go of all but the newest `keep` checkpoints.
+    """Write the state of all parts, and let go of all but the newest `keep` checkpoints. Of several writers at once
+    each waits for the one before it.
 
     Args:
         directory: the checkpoints' home; made where it is not there.
@@ -178,6 +182,7 @@ def write(
         manifest: what else the reader should know: the fingerprint, the offset.
         keep: how many stay.
         shards: name and packed state of what is learned in shards.
+        instead: whether to let go of those that have seen more rows, and would be read in place of this one.
 
     Returns:
         the directory of the new checkpoint.
@@ -211,24 +216,26 @@ def write(
         "tensors_sha256": hashlib.sha256(data).hexdigest(),
         "shards": {},
     }
-    scratch = directory / f"{_TEMPORARY}{os.getpid()}"
+    scratch = directory / f"{_TEMPORARY}{os.getpid()}-{get_ident()}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _sweep(directory)
-        scratch.mkdir()
-        store_file(scratch / TENSORS, data)
-        for name, shard in shards:
-            body["shards"][name] = hashlib.sha256(shard).hexdigest()
-            store_file(scratch / f"{name}{_SHARD}", shard)
-        text = json.dumps({"format": FORMAT, "sha256": digest(body), "body": body})
-        store_file(scratch / "state.json", text.encode())
-        sync(scratch)
-        final = free_name(directory, rows)
-        remote.push(directory, final.name, scratch)
-        os.rename(scratch, final)
-        sync(directory)
-        for old in _all(directory)[keep:]:
-            remove_directory(old)
+        with _alone(directory):
+            _sweep(directory)
+            scratch.mkdir()
+            store_file(scratch / TENSORS, data)
+            for name, shard in shards:
+                body["shards"][name] = hashlib.sha256(shard).hexdigest()
+                store_file(scratch / f"{name}{_SHARD}", shard)
+            text = json.dumps({"format": FORMAT, "sha256": digest(body), "body": body})
+            store_file(scratch / "state.json", text.encode())
+            sync(scratch)
+            final = free_name(directory, rows)
+            remote.push(directory, final.name, scratch)
+            os.rename(scratch, final)
+            sync(directory)
+            newer = [path for path in _all(directory) if instead and _order(path)[0] > rows]
+            for old in (*newer, *[path for path in _all(directory) if path not in newer][keep:]):
+                remove_directory(old)
     except OSError as error:
         shutil.rmtree(scratch, ignore_errors=True)
         message = f"the checkpoint in {directory} could not be written: {error.strerror or error}"
@@ -260,6 +267,15 @@ def read(directory: Path) -> Saved:
 def newest(directory: Path) -> Path:
     """The newest checkpoint of a home, whole or not; there must be one."""
     return _all(directory)[0]
+
+
+def manifest_of(path: Path) -> tuple[int, dict[str, Json]]:
+    """Rows and manifest of one checkpoint, as far as they can be read: its state is not looked at."""
+    try:
+        body = json.loads(load_file(path / "state.json", _LONGEST))["body"]
+        return int(body["rows"]), dict(body["manifest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0, {}
 
 
 def exists(directory: Path) -> bool:
@@ -448,6 +464,19 @@ def free_name(directory: Path, rows: int) -> Path:
     """A name for a checkpoint at `rows`; a second one at the same rows takes a suffix and counts as newer."""
     serials = [_order(path)[1] for path in _all(directory) if _order(path)[0] == rows]
     return directory / (f"{rows:012d}-{max(serials) + 1}" if serials else f"{rows:012d}")
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Wait for others that write into a directory, in this process or another: each takes what it finds half written
+    for what a killed writer left. Where a file system locks no directories, nothing is waited for."""
+    held = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def _sweep(directory: Path) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from streamgp.errors import DataError, UsageError
 from streamgp_data.instants import COMPACT, ELAPSED, EPOCHS, epoch_years, number_times, periods_of
 from streamgp_data.table import TableMeta
-from streamgp_data.times import Clock, TimeReader
+from streamgp_data.times import Clock, TimeReader, decide, suggestion
 from streamgp_data.zones import clock_of, shown_in
 
 
@@ -89,10 +89,20 @@ class Moments:
         return pl.Series(micros / (size / 1000) + rest / size)
 
     def say(self, value: int) -> str:
-        """One time in a message."""
-        return f"{self.write(np.array([value]))[0]}{f' {self.unit}' if self.elapsed else ''}"
+        """One time in a message; of an epoch its date too.
 
-    def read(self, column: pl.Series, series: pl.Series | None, where: str, first: int) -> pl.Series:
+        Example:
+            >>> Moments(form="epoch-ms").say(1577836800 * 10**9), Moments(form="elapsed-s").say(10**9)
+            ('1577836800000 (2020-01-01 00:00:00+00:00)', '1 s')
+        """
+        written = self.write(np.array([value]))
+        if self.clock and self.numbers and not self.elapsed:
+            return f"{written[0]} ({self.shown(written)[0]})"
+        return f"{written[0]}{f' {self.unit}' if self.elapsed else ''}"
+
+    def read(
+        self, column: pl.Series, series: pl.Series | None, where: str, first: int, given: str | None = None
+    ) -> pl.Series:
         """A column of a user's file as int64 steps, or as instants in UTC.
 
         Text may be written as in the source or in ISO 8601. A repeated hour is first the earlier instant, then, within
@@ -103,11 +113,15 @@ class Moments:
             series: which series each row belongs to.
             where: the name of the file, for messages.
             first: the line of the first row.
+            given: how these times are written, as `--time-format` of `ingest`; None as said above.
 
         Raises:
             DataError: a cell is not a time; the line is named.
+            UsageError: what is given is no format, or one of a clock that the table has not.
         """
         kind = column.dtype
+        if given is not None:
+            return self._given(column, given, series, where, first)
         if not self.clock:
             return self._steps(column, where, first)
         if kind.is_numeric():
@@ -144,6 +158,19 @@ class Moments:
             for other in reads:
                 found = pl.select(pl.coalesce(found, other)).to_series()
         return self._checked(found, column, where, first)
+
+    def _given(self, column: pl.Series, form: str, series: pl.Series | None, where: str, first: int) -> pl.Series:
+        """A column of times that are written in this way, as `read`."""
+        if form in ELAPSED or form == "step" or not self.clock or self.elapsed:
+            if form not in (self.form, "step" if not self.clock else self.form):
+                own = "steps" if not self.clock else f"elapsed time in {self.unit}" if self.elapsed else "dates"
+                raise UsageError(f"--time-format {form}: the times of the table are {own}", hint="leave it out")
+            return self.read(column, series, where, first)
+        zone = None if self._offsets else self.zone
+        clock = decide(_arrow(column), form, zone, f"{where}, column {column.name!r}", first)
+        if self._offsets and clock.zone is None:
+            raise DataError(f"{where}: column {column.name!r} has no time zone, and the table has", hint=self._how())
+        return self._checked(self._read(column, clock, series), column, where, first, suggestion(_arrow(column)))
 
     @property
     def _offsets(self) -> bool:
@@ -239,9 +266,7 @@ class Moments:
 
     def _read(self, column: pl.Series, clock: Clock, series: pl.Series | None) -> pl.Series:
         """Instants in UTC (a naive clock counts as UTC), null where a cell is none."""
-        cells: Any = column.to_arrow(compat_level=pl.CompatLevel.oldest())
-        if pa.types.is_large_string(cells.type):
-            cells = cells.cast(pa.string())
+        cells = _arrow(column)
         names: Any = None if series is None else series.to_arrow(compat_level=pl.CompatLevel.oldest())
         if clock.kind in EPOCHS:
             return pl.Series(column.name, pl.from_arrow(number_times(cells, clock.kind)[0]))
@@ -249,11 +274,13 @@ class Moments:
         zoned = getattr(found.dtype, "time_zone", None) is not None
         return found if zoned else found.dt.replace_time_zone("UTC")
 
-    def _checked(self, found: pl.Series, column: pl.Series, where: str, first: int) -> pl.Series:
+    def _checked(
+        self, found: pl.Series, column: pl.Series, where: str, first: int, hint: str | None = None
+    ) -> pl.Series:
         missing = found.is_null().arg_true()
         if len(missing):
             at = int(missing[0])
-            raise DataError(f"{where}, line {first + at}: {column[at]!r} is not a time", hint=self._how())
+            raise DataError(f"{where}, line {first + at}: {column[at]!r} is not a time", hint=hint or self._how())
         return found.alias(column.name)
 
     def _how(self) -> str:
@@ -264,6 +291,11 @@ class Moments:
         return f"write ISO 8601, such as 2015-01-01T00:30{offset}" + (
             f", or {self.form}" if "%" in (self.form or "") else ""
         )
+
+
+def _arrow(column: pl.Series) -> Any:
+    cells: Any = column.to_arrow(compat_level=pl.CompatLevel.oldest())
+    return cells.cast(pa.string()) if pa.types.is_large_string(cells.type) else cells
 
 
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}

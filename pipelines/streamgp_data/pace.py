@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamgp_data.moments import Moments
 from streamgp_data.numbers import spoken
 from streamgp_data.table import TableMeta
 
@@ -17,6 +18,15 @@ _CAP = 1 << 16
 
 _GAP = 1.5
 """Intervals from which on a row counts as missing."""
+
+_REGULAR = 0.9
+"""Share of the intervals that are alike where rows keep a clock."""
+
+_FEW = 1000
+"""Intervals of a series whose first place is remembered, of all series."""
+
+_DAY, _HOUR = 86_400_000_000, 3_600_000_000
+"""Microseconds."""
 
 _HOLE = 24
 """Usual intervals that are a hole where intervals are not all alike."""
@@ -43,6 +53,7 @@ class Pace:
         self.series: dict[Any, int] = {}
         self._newest: dict[int, int] = {}
         self._counts: Counter[tuple[int, int]] = Counter()  # of (series, interval)
+        self._first: dict[tuple[int, int], int] = {}  # (series, interval) -> time of the row after its first one
 
     def add(self, times: NDArray[np.int64], series: pa.Array[Any] | None) -> None:
         """Count the next rows, in the order of the table.
@@ -70,11 +81,39 @@ class Pace:
             past = self._newest.get(int(codes[start]))
             known[start], before[start] = past is not None, past or 0
         self._newest.update(zip(codes[ends].tolist(), times[ends].tolist(), strict=True))
-        steps, codes = (times - before)[known], codes[known]
+        steps, codes, times = (times - before)[known], codes[known], times[known]
         self.backwards += int((steps < 0).sum())
-        self._counts.update(_counted(codes[steps >= 0], steps[steps >= 0]))
+        counted = _counted(codes[steps >= 0], steps[steps >= 0])
+        self._counts.update(counted)
+        for code, step in [pair for pair in counted if pair not in self._first][: _FEW - len(self._first)]:
+            self._first[code, step] = int(times[((codes == code) & (steps == step)).argmax()])
         if len(self._counts) > _CAP:
             self._counts = Counter(dict(self._counts.most_common(_CAP // 2)))
+
+    def off_grid(self, every: int | None, tolerance: int = 0) -> tuple[int, int, int] | None:
+        """The interval of a clock, how many intervals between rows are no whole number of it, and the time of the row
+        after the first of these, as far as that is known (else 0). None where there is none, or rows keep no clock.
+
+        Args:
+            every: the interval that is declared; None: of each series that of nine in ten, where there is one.
+            tolerance: by which an interval may be off.
+
+        Example:
+            >>> pace = Pace()
+            >>> pace.add(np.array([*range(0, 200, 10), 193, *range(200, 300, 10)]), None)
+            >>> pace.off_grid(None), pace.off_grid(10, 3), pace.off_grid(7)[:2]
+            ((10, 2, 193), None, (7, 29))
+        """
+        clock, off, places = 0, 0, list[int]()
+        for code, counts in self._by_series().items():
+            usual = _median(counts) if every is None else every
+            if not usual or (every is None and counts[usual] < _REGULAR * counts.total()):
+                continue
+            found = [step for step in counts if min(step % usual, -step % usual) > _allowed(usual, tolerance)]
+            clock = clock or (usual if found else 0)
+            off += sum(counts[step] for step in found)
+            places += [self._first[code, step] for step in found if (code, step) in self._first]
+        return (clock, off, min(places, default=0)) if off else None
 
     def median(self) -> int | None:
         """The median interval of all series."""
@@ -87,7 +126,7 @@ class Pace:
     def gaps(self, declared: float | None) -> int:
         """Intervals longer than 1.5 times the declared one or, where none is, the median of their series."""
         found = 0
-        for counts in self._by_series():
+        for counts in self._by_series().values():
             usual = _median(counts) if declared is None else declared
             found += 0 if usual is None else sum(n for interval, n in counts.items() if interval > _GAP * usual)
         return found
@@ -95,7 +134,7 @@ class Pace:
     def regular(self, share: float = 0.9) -> bool:
         """Whether this share of the intervals lies within half of the median of their series."""
         near = 0
-        for counts in self._by_series():
+        for counts in self._by_series().values():
             usual = _median(counts) or 0
             near += sum(n for interval, n in counts.items() if abs(interval - usual) <= usual / 2)
         return near > 0 and near >= share * sum(self._counts.values())
@@ -121,7 +160,8 @@ class Pace:
         return (usual, holes, lost) if holes else None
 
     def notes(self, meta: TableMeta) -> list[str]:
-        """What to know of the interval that a table declares, or does not, beside those of its rows.
+        """What to know of the interval that a table declares, or does not, beside those of its rows; and of rows
+        between the ticks of that clock.
 
         Example:
             >>> pace = Pace()
@@ -133,6 +173,27 @@ class Pace:
             >>> pace.notes(TableMeta("t", clock=False))[0].partition(":")[0]
             'rows are 10,000,000 steps apart, and at the steps between there is none'
         """
+        return [*self._usual(meta), *self._off(meta)]
+
+    def _off(self, meta: TableMeta) -> list[str]:
+        if not meta.clock:
+            return []
+        every = None if meta.every_ns is None else meta.every_ns // 1000
+        found = self.off_grid(every, (meta.tolerance_ns or 0) // 1000)
+        if found is None:
+            return []
+        own, count = spoken(found[0] * 1e-6), f"{found[1]:,} interval{'s are' if found[1] > 1 else ' is'}"
+        where = f", first before the row of {Moments.of(meta).say(1000 * found[2])}" if found[2] else ""
+        said, what = f"rows are {own} apart", "windows count rows, and such a row is a step of its own"
+        if every is not None:
+            said = f"the table says --every {own}"
+            what = "such a row takes the nearest step, and is left out where that has a row"
+        return [
+            f"{said}, but {count} no whole number of that{where}: {what}; where a clock jitters, streamgp ingest with "
+            f"--every {own} and --tolerance, also of this table"
+        ]
+
+    def _usual(self, meta: TableMeta) -> list[str]:
         usual = self.median()
         if meta.time is not None and not meta.clock and usual is not None and usual > 1:
             return [
@@ -182,11 +243,16 @@ class Pace:
             found[interval] += count
         return found
 
-    def _by_series(self) -> list[Counter[int]]:
+    def _by_series(self) -> dict[int, Counter[int]]:
         found: dict[int, Counter[int]] = {}
         for (code, interval), count in self._counts.items():
             found.setdefault(code, Counter())[interval] += count
-        return list(found.values())
+        return found
+
+
+def _allowed(every: int, tolerance: int) -> int:
+    """By how much an interval may be off; days of a local clock by the hour that it is changed by."""
+    return max(tolerance, _HOUR if every % _DAY == 0 else 0)
 
 
 def _counted(codes: NDArray[np.int64], steps: NDArray[np.int64]) -> dict[tuple[int, int], int]:

@@ -90,6 +90,7 @@ _TIME_NAMES = ("time", "timestamp", "date", "datetime", "ts", "ds", "epoch")
 _YEAR_2000 = 946_684_800 / 315_532_800
 """The first instant of 2000 by that of 1980, both counted from 1970."""
 
+_ISO: tuple[Kind, Kind] = ("iso", "iso-offset")
 _EPOCH_KINDS: tuple[Kind, ...] = ("epoch-s", "epoch-ms", "epoch-us", "epoch-ns")
 _ELAPSED_KINDS: tuple[Kind, ...] = ("elapsed-s", "elapsed-ms", "elapsed-us", "elapsed-ns")
 
@@ -120,9 +121,16 @@ class Clock:
         return pa.timestamp("us", "UTC" if self.zone else None)
 
 
-def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone: str | None, where: str) -> Clock:
+def decide(
+    sample: pa.ChunkedArray[Any] | pa.Array[Any],
+    given: str | None,
+    zone: str | None,
+    where: str,
+    line: int | None = None,
+) -> Clock:
     """How to read a time column, from its first cells. `given`: iso, epoch-s ..., elapsed-s ..., step, excel, or a
-    strptime format. What is given as an epoch, and lies in its first year, is elapsed time.
+    strptime format. What is given as an epoch, and lies in its first year, is elapsed time. `where` and `line`, that of
+    the first cell, are for messages.
 
     Raises:
         DataError: most of the cells cannot be read as times, or some are an epoch, or dates without separators, and too
@@ -154,18 +162,19 @@ def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone
         if wrong < len(whole) - read.values.null_count + int(read.skipped.sum()) or not wrong:
             return clock
         reads.append((clock, read))
-    said = whole.filter(pa.array(reads[0][1].bad)) if reads[0][1].bad.any() else whole.drop_null()
-    first = str(said[0].as_py())
+    wrong_ones = reads[0][1].bad if reads[0][1].bad.any() else whole.is_valid().to_numpy(zero_copy_only=False)
+    at = int(wrong_ones.argmax())
+    first, place = str(whole[at].as_py()), where if line is None else f"{where}, line {line + at:,}"
     counts = {clock.kind: len(whole) - read.values.null_count for clock, read in reads}
     if counts.get("iso") and counts.get("iso-offset"):
         raise DataError(
             f"{where}: some times have an offset from UTC, and others have none, such as {first!r} is one of",
             hint="--timezone says whose clock those without an offset show",
         )
-    why, hint = f" as {given}" if given else "", _suggest(whole)
+    why, hint = f" as {given}" if given else "", suggestion(whole)
     if hint == COUNTED and not given:
         why = ": it is no date and no epoch, and seems to count from a start"
-    raise DataError(f"{where}: the time {first!r} cannot be read{why}", hint=hint)
+    raise DataError(f"{place}: the time {first!r} cannot be read{why}", hint=hint)
 
 
 def readable(sample: pa.ChunkedArray[Any], given: str | None, zone: str | None, kind: pa.DataType) -> Bools:
@@ -203,8 +212,7 @@ def is_time(sample: pa.ChunkedArray[Any]) -> bool:
     if not pa.types.is_string(sample.type) or sample.null_count == len(sample):
         return False
     cells = sample.combine_chunks()
-    kinds: tuple[Kind, Kind] = ("iso", "iso-offset")
-    reads = [TimeReader(Clock(kind, zone="UTC" if kind == "iso-offset" else None)).read(cells) for kind in kinds]
+    reads = [TimeReader(Clock(kind, zone="UTC" if kind == "iso-offset" else None)).read(cells) for kind in _ISO]
     found = sum(len(cells) - read.values.null_count for read in reads)  # with an offset, and without
     return 2 * found > len(cells) - reads[0].values.null_count + int(reads[0].bad.sum())
 
@@ -548,7 +556,22 @@ def _epochs(numbers: pl.Series) -> dict[Kind, float]:
     return {kind: int(numbers.is_between(*epoch_years(kind)).sum()) / len(numbers) for kind in _EPOCH_KINDS}
 
 
-def _suggest(sample: pa.Array[Any]) -> str:
+def suggestion(sample: pa.Array[Any]) -> str:
+    """How a column of times seems to be written, as a hint.
+
+    Example:
+        >>> suggestion(pa.array(["31.12.2024 23:45"])), suggestion(pa.array(["2024-01-01 00:00"]))
+        ("it looks like --time-format '%d.%m.%Y %H:%M'", 'it looks like ISO 8601: --time-format iso')
+        >>> suggestion(pa.array([1704067200000]))
+        'it looks like --time-format epoch-ms'
+    """
+    if any(not TimeReader(Clock(kind, zone="UTC")).read(sample).bad.any() for kind in _ISO) and is_time(
+        pa.chunked_array([sample])
+    ):
+        return "it looks like ISO 8601: --time-format iso"
+    found = _epochs(numbers_in(sample)) if _may_be_numbers(sample.type) else {}
+    if found and (epoch := max(found, key=lambda kind: found[kind])) and found[epoch] >= CLEAR:
+        return f"it looks like --time-format {epoch}"
     if pa.types.is_string(sample.type):  # of a date beside a period
         sample = pc.replace_substring_regex(sample, r" period \d+$", "")
     if (form := format_of(sample)) is not None:

@@ -92,7 +92,7 @@ def _ages(saved: Saved, config: CheckConfig, now: datetime) -> list[CheckResult]
         return float((np.datetime64(clock, "ns") - np.datetime64(time, "ns")) / np.timedelta64(1, "s"))
 
     newest = max((seen or future).values())
-    about = f"the newest row is of {moments.write([newest])[0]}"
+    about = f"the newest row is of {moments.say(newest)}"
     about += ": is a clock or a time zone wrong?" if age(newest) < -60 else ""
     if seen and future:
         about += "; rows of the future are left out: is a clock wrong?"
@@ -100,9 +100,10 @@ def _ages(saved: Saved, config: CheckConfig, now: datetime) -> list[CheckResult]
     found = [CheckResult("age", age(newest), config.max_age, alarm, about)]
     if config.max_age is not None and len(seen) > 1:
         old = sorted((time, name) for name, time in seen.items() if age(time) > config.max_age)
-        named = ", ".join(f"{name} since {moments.write([time])[0]}" for time, name in old[:NAMED])
+        named = ", ".join(f"{name} since {moments.say(time)}" for time, name in old[:NAMED])
         about = f"of {len(seen):,} series whose newest row is older than --max-age"
         about += f": {named}{' ...' if len(old) > NAMED else ''}" if old else ""
+        about += "; --max-silent 0 raises an alarm" if old and config.max_silent is None else ""
         found.append(CheckResult("silent", len(old), config.max_silent, _beyond(len(old), config.max_silent), about))
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ def describe_table(path: str | Path) -> dict[str, Json]:
     number of declared intervals by no more than the declared tolerance (None where none is declared). Of rows
     of one series and time `duplicates` counts those with the same values and `conflicts` those with other ones, both
     quarantined, and `versions` those in the table, which come as one row: as `read_of_versions` says.
+    `span_dates` is the span of an epoch in ISO 8601.
     `quarantine` is the Delta table that holds what was put aside, and `newest_quarantined` its last rows.
 
     Raises:
@@ -64,6 +65,7 @@ def describe_table(path: str | Path) -> dict[str, Json]:
         "time_format": meta.time_format,
         "zone": meta.zone,
         "span": None if pace.span is None else [_when(value, table) for value in pace.span],
+        **_dates(pace.span, table),
         "interval": {
             "declared": declared,
             "tolerance": None if meta.tolerance_ns is None else meta.tolerance_ns * 1e-9,
@@ -120,6 +122,14 @@ def _when(value: int, table: Table) -> Json:
     """A time as the source wrote it; a timestamp in the table's zone, in ISO 8601."""
     written: Any = Moments.of(table.meta).write(np.array([value * (1000 if table.meta.clock else 1)]))[0]
     return written.isoformat() if isinstance(written, datetime) else written
+
+
+def _dates(span: Any, table: Table) -> dict[str, Json]:
+    """The span in ISO 8601, where the source wrote an epoch."""
+    moments = Moments.of(table.meta)
+    if span is None or not moments.clock or not moments.numbers or moments.elapsed:
+        return {}
+    return {"span_dates": [datetime.fromtimestamp(value / 1e6, UTC).isoformat() for value in span]}
 
 
 def _sizes(table: Table) -> list[int]:

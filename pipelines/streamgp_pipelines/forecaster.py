@@ -81,6 +81,7 @@ class Forecaster(Shown):
         warmup: rows that are fitted in batch and not scored.
         batch: rows of a micro-batch; default: the shortest season or 256, and fewer while there are few rows.
         simulate: steps up to which simulations are calibrated.
+        scale: auto: series of unlike scale are learned in units of their own; series, all: they are, or never.
         alarm_rate: nominal false-alarm rate of `alarms`; default: none are raised.
         seed: of every draw.
         device: to compute on. Of these, the flags of `streamgp train` say more.
@@ -135,6 +136,7 @@ class Forecaster(Shown):
         warmup: int | None = None,
         batch: int | None = None,
         simulate: int | None = None,
+        scale: Literal["auto", "series", "all"] = "auto",
         alarm_rate: float | None = None,
         seed: int = 0,
         device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -147,6 +149,7 @@ class Forecaster(Shown):
         given |= {"horizon": horizon, "model": model, "set": dict(options or {}), "point": point, "lower": lower}
         given |= {"upper": upper, "lags": lags, "calendar": calendar, "gaps": gaps, "warmup": warmup, "batch": batch}
         given |= {"simulate": simulate, "alarm_rate": alarm_rate, "seed": seed, "device": device, "late": late}
+        given |= {"scale": scale}
         fields = TrainConfig.model_fields  # what is as it would be anyway was not asked for: no run warns of it
         given = {name: value for name, value in given.items() if value not in ((), fields[name].default)}
         self._device = device
@@ -600,10 +603,11 @@ class Forecaster(Shown):
 
     @checked
     def save(self, path: str | Path) -> Path:
-        """Write a checkpoint, which `streamgp.load` and `streamgp forecast` read; returns the directory.
+        """Write a checkpoint, which `streamgp.load` and `streamgp forecast` read; returns the directory. Of several
+        that are saved there, also at once, the last is read.
 
         Raises:
-            StateError: nothing was read yet.
+            StateError: nothing was read yet, or a run of `streamgp train` has its checkpoint there, with more rows.
             ServiceError: it cannot be written.
         """
         self._stream.save(Path(path))

@@ -206,14 +206,22 @@ class FrameStream:
         """Write a checkpoint.
 
         Raises:
-            StateError: nothing was read yet.
+            StateError: nothing was read yet, or a run of `train` has its checkpoint there, with more rows.
             ServiceError: it cannot be written.
         """
         learner = self.ready()
+        if checkpoint.exists(path):
+            seen, about = checkpoint.manifest_of(checkpoint.newest(path))
+            if seen > learner.rows and "frames" not in about:
+                raise StateError(
+                    f"{path} is the checkpoint of a run that has seen {seen:,} rows, and would be read in place of "
+                    f"this one, which has seen {learner.rows:,}",
+                    hint="save it into another directory",
+                )
         parts = learner.parts() | {"curves": self._curves, "tail": Tail(self.behind()), "arrivals": self._arrivals}
         parts |= {PART: cast(NewestScored, self._newest)}
         rows: dict[str, Json] = {"rows": learner.rows, "frames": self.kind}
-        checkpoint.write(path, learner.rows, parts, self.about | rows, shards=learner.shards())
+        checkpoint.write(path, learner.rows, parts, self.about | rows, shards=learner.shards(), instead=True)
 
     def first(self, rows: pa.Table) -> FrameReader:
         """Reads the first frame, which must have the targets."""

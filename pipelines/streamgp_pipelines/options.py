@@ -172,6 +172,7 @@ class TrainOptions(RunOptions, total=False):
     online: bool
     simulate: int | None
     fleet: bool
+    scale: Literal["auto", "series", "all"]
     follow: bool
     metrics: str | None
     epochs: int | None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, wraps
 from inspect import Parameter, signature
+from operator import index
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from streamgp import registry
@@ -41,6 +42,10 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
     names_all = all(one.kind is not Parameter.VAR_KEYWORD for one in given.values())
     interface = function.__qualname__.partition(".")[0]
     places_of = [one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD) for one in given.values()]
+    whole = [
+        (place, name) for place, (name, one) in enumerate(given.items()) if one.annotation in ("int", "int | None")
+    ]
+    whole = [] if function.__name__ == "__init__" else whole  # whose options are checked together
     most = sum(places_of) if all(one.kind is not Parameter.VAR_POSITIONAL for one in given.values()) else sys.maxsize
 
     @wraps(function)
@@ -55,12 +60,37 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
                 text = f"{function.__name__} takes {most - own} arguments by their places, not {len(places) - own}"
                 hint = _MATRIX if "df" in given or "frame" in given else f"it has: {', '.join(known)}"
                 raise UnknownArgument(text, hint=hint)
+            for place, name in whole:
+                if name in options:
+                    options[name] = _whole(name, options[name])
+                elif place < len(places):
+                    places = (*places[:place], _whole(name, places[place]), *places[place + 1 :])  # type: ignore[assignment]
             return function(*places, **options)
         except StreamgpError as error:
             _say(error, interface)
             raise
 
     return call
+
+
+def _whole(name: str, value: Any) -> int | None:
+    """An argument that is a whole number, or left out.
+
+    Raises:
+        UsageError: it is neither.
+
+    Example:
+        >>> _whole("h", 2.0), _whole("h", None)
+        (2, None)
+    """
+    if value is None or isinstance(value, int):
+        return value
+    try:
+        if isinstance(value, float) and value == int(value):
+            return int(value)
+        return index(value)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"{name}={value!r}: {name} is a whole number", hint=f"such as {name}=2") from None
 
 
 class Told:

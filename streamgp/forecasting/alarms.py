@@ -25,6 +25,7 @@ sinks as much in 2/α rows, to Ville's at the lowest.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -93,12 +94,16 @@ class Verdicts(NamedTuple):
 
 
 class Alarms(Declared):
-    """Tail probabilities and alarms of arrived values; Stateful. One estimate for all series, stretches for each.
+    """Tail probabilities and alarms of arrived values; Stateful. One estimate for all series, stretches for each; or
+    estimates for each, as if it were alone.
+
+    What is estimated has a leading axis of units: the outputs of a stream, which is all series, or each.
 
     Args:
         shape: what the model is built for.
         probabilities: of the issued quantiles.
         rate: α, the nominal share of rows that are anomalies; stretches have as much again.
+        apart: whether each series is a stream of its own.
 
     Example:
         >>> from streamgp.base import Inputs
@@ -117,21 +122,19 @@ class Alarms(Declared):
     """
 
     STATE = (
-        Arrays("counts", "level", "repeats", grows=False),
+        Arrays("counts", "level", "repeats"),
         Arrays("last", "bets", "calm"),
         Arrays("raised", prefix="", grows=False),
         Value("rows", int),
         Nested(of="_parts", bare=True),
     )
 
-    def __init__(self, shape: Shape, probabilities: tuple[float, ...], rate: float) -> None:
-        self.shape, self.rate = shape, rate
+    def __init__(self, shape: Shape, probabilities: tuple[float, ...], rate: float, apart: bool = False) -> None:
+        self.shape, self.rate, self.apart = shape, rate, apart
         self._at = [probabilities.index(0.5), 0, len(probabilities) - 1]
         outputs = shape.outputs
-        self._counts = np.zeros((outputs, PAST + 1, 2, BINS))  # by class of the rows before, below and above the median
-        self._level = np.tile([-np.log(rate), *(2 * [-np.log(rate / 2)])], (outputs, 1))  # (O, 3) thresholds
-        self._repeats = np.zeros((outputs, 2, RUNS, 2))  # trials, and repeats
-        self._masses = Masses(outputs, 1)
+        self._counts, self._level, self._repeats = self._fresh(units := 0 if apart else outputs)
+        self._masses = Masses(units, 1)
         self._bets = np.zeros((0, outputs, len(POWERS) + 1))  # (S, O, K) log M; -inf at the start
         self._calm = np.zeros((0, outputs, PAST))  # (S, O, PAST) whether the newest rows, oldest first, were calm
         self._last = np.zeros((0, outputs, 2))  # (S, O, 2) newest value, and the run up to it
@@ -148,8 +151,9 @@ class Alarms(Declared):
                 over.
             counts: (R,) which of them are counted; None is all.
         """
-        output, series = due.column.numpy() // self.shape.horizon, due.series.numpy()
-        self._reserve(series)
+        outputs, series = self.shape.outputs, due.series.numpy()
+        self.reserve(int(series.max(initial=-1)) + 1)
+        unit = due.column.numpy() // self.shape.horizon + series * outputs * self.apart
         middle, low, high = due.quantiles.numpy()[self._at]
         first = (due.column.numpy() % self.shape.horizon == 0) & ~np.isnan(middle)
         scale, y = np.exp(due.features[LOG_SCALE].numpy()), due.y.numpy()
@@ -160,35 +164,35 @@ class Alarms(Declared):
             exact = np.abs(y - mean) <= EXACT * deviation
             score = np.where(exact, -np.inf, np.log(np.abs(y - middle) / width))
         side = np.where(exact, 0.0, np.sign(y - middle))
-        for o in range(self.shape.outputs):
-            own = np.flatnonzero(first & (output == o))
-            if not len(own):
-                continue
-            p[own], kind[own] = self._row(o, score[own])
-            repeats, run, again, at = self._repeated(o, series[own], y[own])
-            before = self._before(o, series[own], p[own])
-            known = self._counts[o].sum() >= YOUNGEST  # before, nobody knows what a mass is
-            bets = self._bets_on(o, score[own], side[own], before)
+        judged = np.flatnonzero(first)
+        judged = judged[np.argsort(unit[judged], kind="stable")]
+        units, begins = np.unique(unit[judged], return_index=True)
+        for u, own in zip(units.tolist(), np.split(judged, begins[1:]), strict=False):
+            p[own], kind[own] = self._row(u, score[own])
+            repeats, run, again, at = self._repeated(u, series[own], y[own])
+            before = self._before(u, series[own], p[own])
+            known = self._counts[u].sum() >= YOUNGEST  # before, nobody knows what a mass is
+            bets = self._bets_on(u, score[own], side[own], before)
             bets = np.concatenate([bets, repeats[:, None]], 1) if known else np.zeros((len(own), len(POWERS) + 1))
-            change, stuck = self._stretches(o, series[own], bets)
+            change, stuck = self._stretches(u, series[own], bets)
             kind[own] += (1 << CHANGE) * change + (1 << STUCK) * stuck
             kept = 0.5 ** (len(own) * self.rate / MEMORY)
-            self._repeats[o] *= kept
+            self._repeats[u] *= kept
             for place in (at,) if known else (0 * at, 0 * at + 1):
-                np.add.at(self._repeats[o], (place, run), np.stack([np.ones(len(own)), again], 1))
+                np.add.at(self._repeats[u], (place, run), np.stack([np.ones(len(own)), again], 1))
             bins = (np.searchsorted(EDGES, score[own], "right") - 1).clip(0, BINS - 1)
-            self._counts[o] *= kept
+            self._counts[u] *= kept
             for above, share in ((0, (1 - side[own]) / 2), (1, (1 + side[own]) / 2)):
-                np.add.at(self._counts[o][:, above], (before, bins), share)
-            self._masses.count(o, y[own][score[own] < GLITCH])
+                np.add.at(self._counts[u][:, above], (before, bins), share)
+            self._masses.count(u, y[own][score[own] < GLITCH])
         counted = first if counts is None else first & counts.numpy()
         self.rows += int(counted.sum())
         self.raised += (kind[counted, None] >> np.arange(len(KINDS)) & 1).sum(0)
         return Verdicts(torch.from_numpy(p), torch.from_numpy(kind))
 
-    def _survival(self, o: int) -> tuple[Floats, float, float]:
+    def _survival(self, u: int) -> tuple[Floats, float, float]:
         """−log S at the borders (BINS + 1,), the border that the tail begins at, and its slope ξ."""
-        counts = self._counts[o].sum((0, 1))
+        counts = self._counts[u].sum((0, 1))
         total, above = counts.sum(), np.append(counts[::-1].cumsum()[::-1], 0.0)
         above = above + PRIOR * 0.05 ** np.exp(EDGES)
         start = int(np.flatnonzero(above >= min(TAIL, SHARE * (total + PRIOR)))[-1])
@@ -199,15 +203,15 @@ class Alarms(Declared):
         found[start:] = found[start] + (EDGES[start:] - EDGES[start]) / slope
         return found, EDGES[start], slope
 
-    def _row(self, o: int, score: Floats) -> tuple[Floats, Ints]:
+    def _row(self, u: int, score: Floats) -> tuple[Floats, Ints]:
         """p (R,), and which rows are anomalies."""
-        table, start, slope = self._survival(o)
+        table, start, slope = self._survival(u)
         e = np.interp(score, EDGES, table)
         e = np.where(score > start, np.interp(start, EDGES, table) + (score - start) / slope, e)
         least = -np.log(self.rate)
         knee = least / 3
-        c, anomaly = self._tracked(e, self._level[o, ANOMALY], self.rate, STEP, 1.2 * knee, least + HIGHEST)
-        self._level[o, ANOMALY] = c[-1]
+        c, anomaly = self._tracked(e, self._level[u, ANOMALY], self.rate, STEP, 1.2 * knee, least + HIGHEST)
+        self._level[u, ANOMALY] = c[-1]
         bent = np.where(e > knee, knee + (e - knee) * (least - knee) / (c[:-1] - knee), e)
         return np.exp(-bent), anomaly.astype(np.int64)
 
@@ -224,8 +228,9 @@ class Alarms(Declared):
                 level[i + 1 :] = np.maximum(min(level[i] + step, highest) - sunk * (rows[i + 1 :] - i), lowest)
         return level, over
 
-    def _before(self, o: int, series: Ints, p: Floats) -> Ints:
+    def _before(self, u: int, series: Ints, p: Floats) -> Ints:
         """(R,) how many of the PAST rows before each, in its series, were calm: their p was above a half."""
+        o = u % self.shape.outputs
         order = np.argsort(series, kind="stable")
         codes, start, count = np.unique(series[order], return_index=True, return_counts=True)
         begin = start + PAST * np.arange(len(codes))  # of each series, after its PAST rows that came before
@@ -238,13 +243,13 @@ class Alarms(Declared):
         self._calm[codes, o] = calm[(begin + count)[:, None] + np.arange(PAST)]
         return found
 
-    def _bets_on(self, o: int, score: Floats, side: Floats, before: Ints) -> Floats:
+    def _bets_on(self, u: int, score: Floats, side: Floats, before: Ints) -> Floats:
         """(R, K) logarithms of the bets on p-values: means over the bins of their scores.
 
         side: (R,) −1 for a truth below the median, 1 above, 0 at it, which counts as half of each.
         before: (R,) the class of the rows before.
         """
-        s = np.append(self._counts[o][..., ::-1].cumsum(2)[..., ::-1], np.zeros((PAST + 1, 2, 1)), 2)
+        s = np.append(self._counts[u][..., ::-1].cumsum(2)[..., ::-1], np.zeros((PAST + 1, 2, 1)), 2)
         whole = s.sum(0) + PRIOR / 2 * np.append([1.0, *(0.05 ** np.exp(EDGES[1:-1]))], 0.0)
         s += PRIOR * whole / whole[:, 0].sum()  # of a class that is seldom seen, what holds of all
         s /= s[..., 0].sum(1)[:, None, None]  # share of a class on this side and beyond each border
@@ -263,10 +268,10 @@ class Alarms(Declared):
         ]
         return np.log(np.stack([*bets(p, *ON_P), *bets(1 - p, *ON_REST), *signed], 1))
 
-    def _repeated(self, o: int, series: Ints, y: Floats) -> tuple[Floats, Ints, Floats, Ints]:
+    def _repeated(self, u: int, series: Ints, y: Floats) -> tuple[Floats, Ints, Floats, Ints]:
         """(R,) log bets on values that come again; class of the run before each, whether it continues, and at a
         mass."""
-        order = np.argsort(series, kind="stable")
+        o, order = u % self.shape.outputs, np.argsort(series, kind="stable")
         held, value = series[order], y[order]
         first = np.append(True, held[1:] != held[:-1])
         before = np.append(np.nan, value[:-1])
@@ -283,13 +288,13 @@ class Alarms(Declared):
         )
         kind = kind.astype(np.int64).clip(0)
         at = np.zeros(len(value), np.int64)
-        for slot in self._masses.active(o):
-            at |= self._masses.at(o, slot, before)
+        for slot in self._masses.active(u):
+            at |= self._masses.at(u, slot, before)
         last = np.append(first[1:], True)
         self._last[held[last], o] = np.stack([value[last], run[last]], 1)
         q, below = np.zeros((2, RUNS)), [0.2, 0.2]
         for j in range(RUNS):
-            for at_mass, (trials, repeats) in enumerate(self._repeats[o, :, j]):
+            for at_mass, (trials, repeats) in enumerate(self._repeats[u, :, j]):
                 prior = max(below[at_mass], q[0, j] if at_mass else 0.0)  # at a mass no less likely than elsewhere
                 q[at_mass, j] = below[at_mass] = (repeats + 5 * prior) / (trials + 5)
         with np.errstate(divide="ignore"):
@@ -298,14 +303,14 @@ class Alarms(Declared):
         back[order] = index
         return bets[back], kind[back], again[back].astype(np.float64), at[back]
 
-    def _stretches(self, o: int, series: Ints, bets: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _stretches(self, u: int, series: Ints, bets: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which rows end a stretch that is a change, and which one that is stuck."""
-        found = []
+        o, found = u % self.shape.outputs, []
         for kind, part in ((CHANGE, slice(0, len(POWERS))), (STUCK, slice(len(POWERS), None))):
             rate, rows = self.rate / 2, np.arange(len(series) + 1)
             least, fall = -np.log(rate), (1 + RISE) ** -(rate * rows)
             alarm = np.zeros(len(series), bool)
-            sunk = np.maximum(self._level[o, kind] * fall, least)
+            sunk = np.maximum(self._level[u, kind] * fall, least)
             while True:
                 known = e_detectors(series, bets[:, part], self._bets[:, o, part], alarm)
                 total = np.logaddexp.reduce(known, 1) - np.log(known.shape[1])
@@ -315,7 +320,7 @@ class Alarms(Declared):
                 i = int(over[0])
                 alarm[i] = True
                 sunk[i + 1 :] = np.maximum(sunk[i] * (1 + RISE) * fall[1 : len(rows) - i], least)
-            self._level[o, kind] = sunk[-1]
+            self._level[u, kind] = sunk[-1]
             codes, last = np.unique(series[::-1], return_index=True)
             last = len(series) - 1 - last
             self._bets[codes, o, part] = np.where(alarm[last, None], -np.inf, known[last])
@@ -332,11 +337,26 @@ class Alarms(Declared):
     def _parts(self) -> dict[str, Masses]:
         return {"masses": self._masses}
 
-    def _reserve(self, series: Ints) -> None:
-        """Room for every series named."""
-        grown = int(series.max()) + 1 - len(self._last) if len(series) else 0
+    def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        outputs = self.shape.outputs
+        units, series = len(tensors["counts"]), len(tensors["last"])
+        if units != outputs * (series if self.apart else 1):
+            raise ValueError(f"counts are of {units} units, with {series} series and {outputs} targets")
+
+    def _fresh(self, units: int) -> tuple[Floats, Floats, Floats]:
+        """Counts by class of the rows before, below and above the median; (U, 3) thresholds; trials, and repeats."""
+        level = np.tile([-np.log(self.rate), *(2 * [-np.log(self.rate / 2)])], (units, 1))
+        return np.zeros((units, PAST + 1, 2, BINS)), level, np.zeros((units, 2, RUNS, 2))
+
+    def reserve(self, series: int) -> None:
+        """Room for this number of series."""
+        grown = series - len(self._last)
         if grown > 0:
             outputs = self.shape.outputs
+            if self.apart:
+                held, fresh = (self._counts, self._level, self._repeats), self._fresh(grown * outputs)
+                self._counts, self._level, self._repeats = map(np.concatenate, zip(held, fresh, strict=True))
+                self._masses.reserve(grown * outputs)
             self._bets = np.concatenate([self._bets, np.full((grown, outputs, len(POWERS) + 1), -np.inf)])
             new = np.full((grown, outputs, 2), np.nan)
             new[..., RUN] = 0.0

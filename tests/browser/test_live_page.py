@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
@@ -89,6 +90,24 @@ def test_it_follows_the_stream(page: Page, address: str) -> None:
         row["t"] = row["t"].isoformat()
     assert ask(address, "/rows?name=day", {"rows": rows})["accepted"] == 2
     wait_for(lambda: page.locator("#steps td").first.inner_text() != before, 30)
+
+
+@pytest.mark.parametrize(
+    ("apart", "first", "wanted"),
+    [
+        (1.0, "2024-01-01T00:00:00", "00:00:"),
+        (0.01, "2024-01-01T00:00:00", "00:00."),
+        (60.0, "2024-01-01T00:00:00", "00:"),
+        (3600.0, "2024-01-01T05:00:00", ":00"),
+        (86400.0, "2024-01-01T00:00:00", " "),
+    ],
+)
+def test_an_axis_has_times_whatever_the_interval(page: Page, apart: float, first: str, wanted: str) -> None:
+    times = [datetime.fromisoformat(first) + timedelta(seconds=apart * row) for row in range(96)]
+    marks = page.evaluate("([times, room]) => marks(times, room)", [[f"{time.isoformat()}Z" for time in times], 700])
+    assert 2 <= len(marks) <= 9 and sum(wanted in text for _, text in marks) >= len(marks) / 2
+    few = page.evaluate("([times, room]) => marks(times, room)", [[f"{time.isoformat()}Z" for time in times[:5]], 700])
+    assert len(few) == 4 and len({text for _, text in few}) == 4
 
 
 def ask(address: str, path: str, body: Any = None) -> Any:

@@ -265,3 +265,12 @@ def test_columns_that_are_not_used_are_named_beside_the_flags(tmp_path: Path) ->
     assert "wind" in run(*line, "--checkpoint", tmp_path / "c", "--dry-run").stdout
     assert "not used" not in run(*line, "--checkpoint", tmp_path / "d", "--known", "wind").stdout
     assert "--inputs" in run("train", "--help").stdout
+
+
+def test_an_epoch_is_shown_with_its_dates(tmp_path: Path) -> None:
+    first = 1704067200000
+    (tmp_path / "a.csv").write_text("ts,y\n" + "".join(f"{first + 3_600_000 * at},{at}\n" for at in range(5)))
+    run("ingest", tmp_path / "a.csv", "--table", tmp_path / "t", "--time", "ts")
+    assert f"{first} (2024-01-01T00:00:00+00:00)" in run("describe", "--table", tmp_path / "t").stdout
+    found = json.loads(run("describe", "--table", tmp_path / "t", "--json").stdout)
+    assert found["span"][0] == first and found["span_dates"][1] == "2024-01-01T04:00:00+00:00"

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,22 @@ def test_a_second_one_at_the_same_rows_counts_as_newer(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, 700, {"part": Part(1)}, {})
     checkpoint.write(tmp_path, 700, {"part": Part(7)}, {})
     assert checkpoint.read(tmp_path).rest["part"]["value"] == 7
+
+
+def test_one_may_stand_instead_of_those_with_more_rows(tmp_path: Path) -> None:
+    for value in (3, 4, 1):
+        write(tmp_path, value)
+    assert value_of(tmp_path) == 4
+    write(tmp_path, 2, instead=True)
+    assert value_of(tmp_path) == 2
+
+
+def test_several_write_at_once(tmp_path: Path) -> None:
+    """None sweeps away what another one has half written, nor takes its name."""
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: checkpoint.write(tmp_path, 700, {"part": Part(7)}, {"value": 7}), range(24)))
+    assert checkpoint.read(tmp_path).warning == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000000700-22", "000000000700-23"]
 
 
 def test_none_there(tmp_path: Path) -> None:

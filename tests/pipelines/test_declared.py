@@ -22,6 +22,7 @@ RECIPES = {
     "steps": (WindowSpec(**LAGS, horizon=3, season=12), LEVELS, {}),
     "alarms": (WindowSpec(**LAGS, horizon=2), Calibration((80.0,), point="median", lower=0.0), {"alarm_rate": 0.01}),
     "series": (WindowSpec(**LAGS, series="s"), LEVELS, {}),
+    "own units": (WindowSpec(**LAGS, series="s"), LEVELS, {"scale": "series"}),
     "simulation": (WindowSpec(**LAGS, known=("u",), simulated=8), LEVELS, {"simulate": 8}),
 }
 

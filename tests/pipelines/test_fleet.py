@@ -159,9 +159,7 @@ def test_a_series_in_its_warm_up_has_no_forecast_yet_and_is_named(tmp_path: Path
     assert len(found.warnings) == 1 and found.warnings[0].endswith(": b")
 
 
-@pytest.mark.parametrize(
-    "options", [{"simulate": 3, "horizon": 1}, {"alarm_rate": 0.01}, {"transform": "log"}, {"online": False}]
-)
+@pytest.mark.parametrize("options", [{"simulate": 3, "horizon": 1}, {"transform": "log"}, {"online": False}])
 def test_what_a_fleet_cannot_do_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     table = make_table(tmp_path / "t", panel(80))
     with pytest.raises(UsageError, match="fleet"):

@@ -19,7 +19,7 @@ from polars.testing import assert_frame_equal
 import streamgp
 from streamgp.errors import DataError, StateError, UsageError
 from tests.pipelines.worlds import frame_of
-from tests.words import names
+from tests.words import names, naming
 
 SMALL: dict[str, Any] = {"horizon": 3, "season": 24, "lags": 4, "warmup": 150, "batch": 128}
 KEYS = ["unique_id", "ds", "cutoff", "step"]
@@ -97,6 +97,17 @@ def test_a_step_beyond_the_horizon_names_it() -> None:
         assert names(f"{refused.value.message} {refused.value.hint}", "h=4 horizon=3 horizon=4")
     with pytest.raises(UsageError, match="h=0"):
         fitted.predict(0)
+    for given in (2.5, "2", float("nan")):
+        for name, ask in {"h": fitted.predict, "horizon": fitted.forecast}.items():
+            with pytest.raises(UsageError, match=naming(f"{name}={given!r} whole number")):
+                ask(given)
+    assert fitted.predict(h=2.0).equals(fitted.predict(np.int64(2)))
+
+
+def test_the_forecaster_that_is_saved_last_is_read(tmp_path: Path) -> None:
+    data = frame_of(300)
+    for count in (300, 200):
+        assert str(count) in str(streamgp.load(forecaster().fit(data.head(count)).save(tmp_path / "c")))
 
 
 def test_a_loaded_forecaster_is_updated_and_not_fitted(tmp_path: Path) -> None:

@@ -393,7 +393,7 @@ def test_a_dry_run_counts_what_the_run_would_take_and_put_aside(policy: str, tmp
     bad = "ds,y\n" + "".join(f"2024-01-{1 + i % 25:02},{i // 50}\n" for i in range(100)) + "soon,1\n2024-02-01,x\n,4\n"
     path = write(tmp_path / "a.csv", bad)
     more = write(tmp_path / "b.csv", "ds,y\n2024-01-02,0\n2024-01-03,7\n2099-01-01,1\n")
-    options: dict[str, Any] = {"duplicates": policy, "max_ahead": "1d"}
+    options: dict[str, Any] = {"duplicates": policy, "max_ahead": "1d", "keep_going": True}
     for sources in ((path, more), (more,)):  # into no table, and into one
         dry = take(tmp_path / "t", *sources, dry_run=True, **options)
         assert dry["added"] == 0

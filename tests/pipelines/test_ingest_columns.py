@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from streamgp.errors import SchemaError, UsageError
 from streamgp_data.table import Table
 from tests.pipelines.ingesting import FRAME, START, quarantine, rows, take, write
+from tests.words import names
 
 
 def test_long_format_is_found_by_itself(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_the_quarantine_has_reason_source_line_and_the_row(tmp_path: Path) -> No
         "2024-01-01,7,again\n2024-01-04,8,fine\n"
     )
     path = write(tmp_path / "a.csv", text)
-    summary = take(tmp_path / "t", path)
+    summary = take(tmp_path / "t", path, keep_going=True)
     assert summary["added"] == 2
     assert summary["quarantined"] == {"conflict": 1, "no time": 1, "ragged": 1, "unparsable": 2}
     bad = quarantine(tmp_path / "t")
@@ -125,3 +126,19 @@ def test_a_file_of_other_columns_at_the_same_times_is_to_be_joined(tmp_path: Pat
     with pytest.raises(SchemaError) as caught:
         take(tmp_path / "t", write(tmp_path / "weather.csv", "ds,temperature\n2024-01-01,1\n2024-01-02,2\n"))
     assert "join the files before ingest" in caught.value.hint
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_key_of_json_that_comes_late_is_left_out_with_a_note(dry_run: bool, tmp_path: Path) -> None:
+    """As over a broker; one that may be a column renamed is a fault."""
+    lines = [{"ds": str(START + timedelta(minutes=at)), "y": at, "load": 1.0} for at in range(1003)]
+    lines[1001] |= {"fw": 7}
+    lines[1002]["Load"] = lines[1002].pop("load")
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    found = take(tmp_path / "t", path, dry_run=dry_run)
+    assert found["quarantined"] == {"ragged": 1}
+    (note,) = [hint for hint in found["hints"] if "left out" in hint]
+    assert names(note, "a.jsonl 'fw' 1,002") and "Load" not in note
+    if not dry_run:
+        assert rows(tmp_path / "t").columns[1:] == ["ds", "y", "load"] and rows(tmp_path / "t").height == 1002
+        assert "renamed" in quarantine(tmp_path / "t")["detail"][0]

@@ -252,6 +252,10 @@ def test_a_cell_that_is_no_number_goes_to_the_quarantine_alone(tmp_path: Path) -
     assert take(tmp_path / "t", path)["quarantined"] == {"unparsable": 1, "ragged": 1}  # a day is a row
     take(tmp_path / "u", path, null=["-"], time="Date,hour")
     assert quarantine(tmp_path / "u")["column"].to_list() == ["H3", "", "Date,hour", ""]
+    lines[1][3] = lines[1][7] = "-9.0"
+    path = write(tmp_path / "b.csv", "\n".join(map(",".join, [["Date", *NUMBERED[0]], *lines])) + "\n")
+    assert take(tmp_path / "v", path, null=["-9"])["quarantined"] == {}
+    assert rows(tmp_path / "v").height == 4 * 24 - 4
 
 
 @pytest.mark.sampled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +90,59 @@ def test_more_than_half_in_the_quarantine_is_an_error(name: str, dry: bool, tmp_
     found = ingest(config)
     aside: Any = found["quarantined"]
     assert found["read"] == text.count("\n") - 1 == sum(aside.values()) + 1
+    assert found["sources"][0]["state"] == ("dry run" if dry else "refused" if refused else "taken")
     if refused:
-        with pytest.raises(DataError, match=naming("49 50")) as error:
+        with pytest.raises(DataError, match=naming("49 50 a.csv")) as error:
             check_share(config, found)
         assert error.value.exit_code == 3 and "--keep-going" in error.value.hint
-        check_share(config.model_copy(update={"keep_going": True}), found)
+        assert not (tmp_path / "t").exists()
+        going = config.model_copy(update={"keep_going": True})
+        check_share(going, found := ingest(going))
     else:
         check_share(config, found)
     if not dry:
         assert rows(tmp_path / "t").height == 1 and quarantine(tmp_path / "t").height == sum(aside.values())
+
+
+def test_a_wrong_format_of_times_writes_nothing(tmp_path: Path) -> None:
+    """The first twelve days of a month can be read with day and month swapped: the others show it."""
+    days = [datetime(2024, 1, 1) + timedelta(hours=at) for at in range(2000)]
+    path = write(tmp_path / "a.csv", "when,y\n" + "".join(f"{day:%m/%d/%Y %H:%M},1\n" for day in days))
+    told = set[tuple[str, str]]()
+    for dry in (True, False):
+        swapped = {"time": "when", "time_format": "%d/%m/%Y %H:%M", "dry_run": dry}
+        with pytest.raises(DataError, match=naming("a.csv line 290 'when' '01/13/2024 nothing 1,136")) as error:
+            taken(tmp_path / "t", path, **swapped)
+        told.add((error.value.message, error.value.hint))
+    assert len(told) == 1 and "'%m/%d/%Y %H:%M'" in error.value.hint and not (tmp_path / "t").exists()
+    assert taken(tmp_path / "t", path, time="when", time_format="%m/%d/%Y %H:%M")["added"] == 2000
+    other = write(tmp_path / "b.csv", "when,y\n" + "".join(f"{day:%m/%d/%Y %H:%M},1\n" for day in days))
+    with pytest.raises(DataError, match=naming("b.csv line 290")):
+        taken(tmp_path / "t", other, time_format="%d/%m/%Y %H:%M")
+    assert rows(tmp_path / "t").height == 2000 and not quarantine(tmp_path / "t").height
+
+
+def test_a_table_with_rows_takes_what_else_is_wrong_with_a_source(tmp_path: Path) -> None:
+    take(tmp_path / "t", write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-02,2\n"))
+    assert (
+        take(tmp_path / "t", write(tmp_path / "b.csv", "ds,y\n2024-01-01,3\n2024-01-02,4\n2024-01-03,5\n"))["added"]
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("cell", "hint"), [("2024-01-01 00:00", "--time-format iso"), ("1704067200000", "--time-format epoch-ms")]
+)
+def test_no_time_of_the_first_rows_can_be_read(cell: str, hint: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", f"when,y\n{cell},1\n")
+    with pytest.raises(DataError, match=naming(f"a.csv line 2 'when' {cell}")) as error:
+        take(tmp_path / "t", path, time="when", time_format="%d/%m/%Y %H:%M")
+    assert hint in error.value.hint and not (tmp_path / "t").exists()
+
+
+def taken(table: Path, path: Path, **options: Any) -> dict[str, Any]:
+    """Ingest as the command does, and return the summary."""
+    config = IngestConfig.read({"source": [str(path)], "table": str(table), **options})
+    found = dict(ingest(config))
+    check_share(config, found)
+    return found

@@ -239,7 +239,7 @@ def test_what_a_column_cannot_hold_is_put_aside(name: str, tmp_path: Path) -> No
     column, later, values, kept = NARROW[name]
     schema = pa.schema([("ds", pa.timestamp("us")), ("y", column)])
     Table.create(tmp_path / "t", schema, TableMeta(time="ds", time_format="iso"))
-    summary = take(tmp_path / "t", parquet(tmp_path / "b.parquet", later, *values))
+    summary = take(tmp_path / "t", parquet(tmp_path / "b.parquet", later, *values), keep_going=True)
     assert rows(tmp_path / "t")["y"].to_list() == kept
     assert summary["quarantined"] == {"unparsable": len(values) - len(kept)}
 
@@ -267,8 +267,8 @@ def test_words_that_are_read_as_missing_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.csv", "quoted.csv", "commas.csv", "a.jsonl"])
 def test_a_number_may_stand_for_a_missing_value(name: str, tmp_path: Path) -> None:
-    """However the block is read that it is in."""
-    numbers = ["1.5", "-999", "2", "-999"]
+    """However the block is read that it is in, and however the number is written."""
+    numbers, read = ["1.5", "-999", "2", "-999.000", "-999.5"], [1.5, None, 2.0, None, -999.5]
     lines = {
         "a.csv": ["ds,y,n", *(f"2024-01-{at + 1:02},{one},7" for at, one in enumerate(numbers))],
         "quoted.csv": ["ds,y,n", *(f'2024-01-{at + 1:02},"{one}",7' for at, one in enumerate(numbers))],
@@ -276,8 +276,8 @@ def test_a_number_may_stand_for_a_missing_value(name: str, tmp_path: Path) -> No
         "a.jsonl": [f'{{"ds": "2024-01-{at + 1:02}", "y": {one}, "n": 7}}' for at, one in enumerate(numbers)],
     }
     take(tmp_path / "t", write(tmp_path / name, "\n".join(lines[name]) + "\n"), null=["-999"])
-    assert rows(tmp_path / "t")["y"].to_list() == [1.5, None, 2.0, None]
-    assert rows(tmp_path / "t")["n"].to_list() == [7.0] * 4
+    assert rows(tmp_path / "t")["y"].to_list() == read
+    assert rows(tmp_path / "t")["n"].to_list() == [7.0] * 5
     if name == "a.jsonl":
         listen(tmp_path / "m", Memory([line.encode() for line in lines[name]]), null=("-999",))
-        assert rows(tmp_path / "m")["y"].to_list() == [1.5, None, 2.0, None]
+        assert rows(tmp_path / "m")["y"].to_list() == read

@@ -114,6 +114,14 @@ def test_an_epoch_may_be_given_as_dates(worlds: Callable[[str], Path], tmp_path:
     whole.with_columns(pl.from_epoch("when").dt.replace_time_zone("UTC")).write_parquet(tmp_path / "f.parquet")
     one, two = (ask(home, future=tmp_path / name).frame for name in ("f.csv", "f.parquet"))
     assert_frame_equal(one, two, check_exact=True)
+    swapped = whole.with_columns(pl.from_epoch("when").dt.strftime("%m/%d/%Y %H:%M:%S"))
+    swapped.write_csv(tmp_path / "g.csv")
+    with pytest.raises(DataError):
+        ask(home, future=tmp_path / "g.csv")
+    given = ask(home, future=tmp_path / "g.csv", time_format="%m/%d/%Y %H:%M:%S").frame
+    assert_frame_equal(one, given, check_exact=True)
+    with pytest.raises(UsageError, match=naming("--time-format --future")):
+        ask(home, time_format="iso")
 
 
 def test_the_table_shows_its_own_clock(worlds: Callable[[str], Path]) -> None:
@@ -167,6 +175,24 @@ def test_whole_numbers_stay_whole_as_far_as_they_are() -> None:
     assert (whole.write(second).dtype, floats.write(second).dtype) == (pl.Int64, pl.Float64)
     assert whole.write(second + 500_000_000).to_list() == [0.5, 1.5]
     assert whole.on_axis(whole.write(second)).to_list() == [datetime(1970, 1, 1), datetime(1970, 1, 1, 0, 0, 1)]
+
+
+def test_times_are_read_in_the_format_that_is_given() -> None:
+    utc, swapped = datetime(2024, 3, 1, 5, tzinfo=UTC), pl.Series("t", ["03/01/2024 06:00"])
+    berlin = Moments(zone="Europe/Berlin", form="%d/%m/%Y %H:%M", local=True)
+    assert berlin.read(swapped, None, "f.csv", 2).to_list() == [datetime(2024, 1, 3, 5, tzinfo=UTC)]
+    assert berlin.read(swapped, None, "f.csv", 2, "%m/%d/%Y %H:%M").to_list() == [utc]
+    epoch = pl.Series("t", [int(utc.timestamp()) * 1000])
+    assert berlin.read(epoch, None, "f.csv", 2, "epoch-ms").to_list() == [utc]
+    with pytest.raises(DataError, match=naming("f.csv 't' line 2 '03/01/2024 iso")) as error:
+        berlin.read(swapped, None, "f.csv", 2, "iso")
+    assert "--time-format" in error.value.hint
+    with pytest.raises(DataError, match=naming("f.csv no time zone")):
+        Moments(zone="UTC", local=False).read(swapped, None, "f.csv", 2, "%m/%d/%Y %H:%M")
+    for moments, form in ((berlin, "elapsed-s"), (Moments(clock=False), "iso"), (Moments(form="elapsed-s"), "iso")):
+        with pytest.raises(UsageError, match=naming(f"--time-format {form}")):
+            moments.read(swapped, None, "f.csv", 2, form)
+    assert Moments(form="elapsed-s").read(pl.Series("t", [1.5]), None, "f.csv", 2, "elapsed-s").is_not_null().all()
 
 
 def test_a_repeated_hour_of_the_future_is_two_hours() -> None:

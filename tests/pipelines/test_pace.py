@@ -72,3 +72,32 @@ def test_holes_are_those_of_any_series_however_rows_are_cut() -> None:
         cut.add(times[at : at + 7], series[at : at + 7])
     assert whole.missing() == cut.missing() == (HOUR, 1, 10)
     assert whole.notes(TableMeta("t", series="s")) == cut.notes(TableMeta("t", series="s"))
+
+
+def test_rows_between_the_ticks_of_the_clock_are_told(tmp_path: Path) -> None:
+    def frame(minutes: list[float]) -> str:
+        found = pl.DataFrame({"ds": [START] * len(minutes), "y": [1.0] * len(minutes)})
+        return text_of(found.with_columns(pl.col("ds") + pl.duration(seconds=pl.Series(minutes) * 60)))
+
+    on = [30.0 * at for at in range(200)]
+    off = write(tmp_path / "a.csv", frame([*on[:101], 3007.0, *on[101:]]))  # 02:07 of the third day
+    for every in (None, "30m"):
+        told = [hint for hint in take(tmp_path / f"t{every}", off, every=every)["hints"] if "whole number" in hint]
+        assert len(told) == 1 and names(told[0], "2 2024-01-03 02:07:00 --tolerance")
+    assert not any("whole" in hint for hint in take(tmp_path / "t", write(tmp_path / "b.csv", frame(on)))["hints"])
+
+
+@pytest.mark.parametrize(
+    ("hours", "every", "off"),
+    [
+        ([24 * day - (day > 50) for day in range(100)], None, 0),  # local days in UTC, where the clock is changed
+        ([hour + hour % 2 * 0.2 for hour in range(100)], None, 0),  # no clock
+        ([hour + hour % 2 * 0.2 for hour in range(100)], HOUR, 99),
+        ([*range(50), *[50 + 0.5 * half for half in range(100)]], HOUR, 99),
+    ],
+)
+def test_intervals_off_the_clock(hours: list[float], every: int | None, off: int) -> None:
+    pace = Pace()
+    pace.add((np.array(hours) * HOUR).astype(np.int64), None)
+    found = pace.off_grid(every)
+    assert (0 if found is None else found[1]) == off

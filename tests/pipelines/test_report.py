@@ -11,10 +11,13 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from streamgp_data.moments import Moments
 from streamgp_data.numbers import number
 from streamgp_pipelines.config import ReportConfig
 from streamgp_pipelines.describe import describe_table
-from streamgp_pipelines.reporting.page import LARGEST
+from streamgp_pipelines.reporting.alarmed import alarm_section
+from streamgp_pipelines.reporting.fans import fan, stretches, usual_step
+from streamgp_pipelines.reporting.page import LARGEST, Figure
 from streamgp_pipelines.reporting.report import Report, report
 from streamgp_pipelines.reporting.run import open_run
 from tests.pipelines.worlds import frame_of, make_table
@@ -217,3 +220,20 @@ def test_forecasts_behind_the_checkpoint_are_left_out(run: Trained, tmp_path: Pa
     shutil.copy(part, part.with_name(f"{10**6:012d}-{10**6 + 64:012d}-{'0' * 32}.parquet"))
     scored = open_run(tmp_path / "run").scored
     assert scored is not None and scored.collect().height == run.summary["scored"]
+
+
+def test_lines_are_broken_where_nothing_was_forecast() -> None:
+    hours = [hour for hour in range(60) if not 40 <= hour < 50]
+    ds = pl.Series("ds", [datetime(2024, 1, 1) + timedelta(hours=hour) for hour in hours])
+    scored = pl.DataFrame({"unique_id": "y", "ds": ds, "cutoff": ds - timedelta(hours=1), "y": 1.0, "m": 1.0})
+    bands = scored.with_columns(pl.lit(0.0).alias("m-lo-90"), pl.lit(2.0).alias("m-hi-90"))
+    view = fan({"m": bands.lazy()}, {"m": "m"}, (90.0,), Moments(), "y").data["panels"][0]["views"][-1]
+    assert [view["t"][cut] for cut in view["cuts"]] == ["2024-01-03 02:00"]
+    judged = bands.with_columns(pl.lit(None, pl.String).alias("alarm"))
+    counts = {"anomaly": 0, "change": 0, "stuck": 0, "rows": 50, "rate": 0.01}
+    (found,) = alarm_section(judged, judged.clear(), counts, "m", 90.0, Moments(), "y").parts
+    assert isinstance(found, Figure)
+    values = [trace for trace in found.data if trace["name"] == "value"]
+    assert [len(trace["x"]) for trace in values] == [40, 10] and [one["showlegend"] for one in values] == [True, False]
+    irregular = pl.Series([0, 1, 5, 6, 30, 31, 50])
+    assert stretches(irregular, usual_step(irregular)) == []

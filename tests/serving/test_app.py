@@ -17,8 +17,9 @@ import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from streamgp.errors import StateError, UsageError
+from streamgp.errors import ServiceError, StateError, UsageError
 from streamgp_data.table import Table
+from streamgp_pipelines.adapters.web import app
 from streamgp_pipelines.adapters.web.app import create_app
 from streamgp_pipelines.adapters.web.guard import token_of
 from streamgp_pipelines.config.serve import ServeConfig
@@ -262,6 +263,21 @@ def test_a_forecast_from_a_row_far_ahead_tells_how_far_the_rows_are(home: Path) 
         assert "2 rows were left out" in warning and rows[29]["t"][:10] in warning and "30 steps" in warning
 
 
+def test_health_says_that_rows_could_not_be_written(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise ServiceError("table: No space left on device", hint="make room")
+
+    rows = as_objects(new_rows(1))
+    with client_of(home) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(Table, "commit", full)
+            assert client.post("/rows", json=rows).status_code == 503
+            found = client.get("/health")
+        assert found.status_code == 503 and found.json()["status"] != "ok" and "No space left" in str(found.json())
+        assert client.post("/rows", json=rows).json()["accepted"] == 1
+        assert client.get("/health").json() == {"status": "ok"}
+
+
 def test_known_inputs_come_with_the_question_and_are_kept(home: Path) -> None:
     with client_of(home, "known") as client:
         assert client.get("/forecast").status_code == 422
@@ -274,6 +290,21 @@ def test_known_inputs_come_with_the_question_and_are_kept(home: Path) -> None:
         assert other["forecast"] != asked.json()["forecast"]
         assert client.post("/forecast", json={"rows": future[:1]}).status_code == 422
         assert client.get("/forecast", params={"horizon": 2}).json() == other  # what is refused is not kept
+
+
+def test_known_inputs_after_rows_that_are_not_learned_yet(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inputs begin after the rows that were sent just before: these are waited for."""
+    with client_of(home, "known") as client:
+        for start in (ROWS, ROWS + 2):
+            rows, future = as_objects(new_rows(2, start)), as_objects(new_rows(4, start + 2).select("t", "k"))
+            assert client.post("/rows", json=rows).json()["accepted"] == 2
+            found = client.post("/forecast", json=future)
+            assert found.status_code == 200, found.text
+            assert {row["cutoff"] for row in found.json()["forecast"]} == {rows[-1]["t"]}
+        monkeypatch.setattr(app, "CATCH_UP_SECONDS", 0.0)
+        monkeypatch.setattr(client.service.hosts["known"], "received", lambda: ROWS + 5)
+        found = client.post("/forecast", json=as_objects(new_rows(4, ROWS + 5).select("t", "k")))
+        assert found.status_code == 422 and "wait to be learned" in found.json()["hint"]
 
 
 def test_known_inputs_outlive_a_restart_and_what_is_missing_is_said_in_words_of_http(home: Path) -> None:
@@ -325,6 +356,9 @@ def test_alarms_are_answered_and_passed_on(home: Path) -> None:
 
     with client_of(home, "watched") as client:  # an alarm outlives a restart
         assert [one["ds"] for one in raised(client)] == [rows[1]["t"]]
+    with serving(config_of(home, "plain", "watched", on_alarm="cat")) as service:  # one without alarms is named
+        (note,) = service.warnings
+        assert note.startswith("plain:") and "--alarm-rate" in note
 
 
 def test_scored_forecasts_are_those_that_were_issued(home: Path) -> None:

@@ -39,6 +39,13 @@ class PreparedChunk(NamedTuple):
     faults: Faults
     after: Position
 
+    @property
+    def good(self) -> NDArray[np.bool_]:
+        """(N,) the rows without a fault."""
+        good = np.ones(self.rows.num_rows, bool)
+        good[list(self.faults)] = False
+        return good
+
 
 @dataclass(frozen=True)
 class Sorted:
@@ -92,8 +99,7 @@ def put_surplus_aside(parts: Sequence[PreparedChunk], series: str | None, known:
     allowed = set(known)
     for part in parts:
         column = part.table.column(series).combine_chunks()
-        good = np.ones(part.table.num_rows, bool)
-        good[list(part.faults)] = False
+        good = part.good
         strange = []
         for name in column.filter(pa.array(good)).unique().to_pylist():
             if name not in allowed and len(allowed) >= most:
@@ -171,8 +177,7 @@ class Sieve:
     def divide(self, part: PreparedChunk, admission: Admission) -> Sorted:
         """Accepted and quarantined rows, against what the table holds now."""
         rows, table, faults = part.rows, part.table, dict(part.faults)
-        good = np.ones(rows.num_rows, bool)
-        good[list(faults)] = False
+        good = part.good
         places = np.flatnonzero(good)
         candidates = table if good.all() else table.filter(pa.array(good))
         verdict = admission.judge(candidates)

@@ -75,8 +75,7 @@ class Pieces:
 
     def _look(self, part: PreparedChunk) -> None:
         time, series = self._meta.time or "", self._meta.series
-        good = np.ones(part.rows.num_rows, bool)
-        good[list(part.faults)] = False
+        good = part.good
         times, places = part.table.column(time).cast(pa.int64()).to_numpy()[good], np.flatnonzero(good)
         rows = list[int]()
         if series is None:

@@ -29,6 +29,7 @@ from streamgp_data.reading.cells import FAULT, LINE, TEXT, said
 from streamgp_data.reading.columnar import storable
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.header import NO_HEADER, looks_like_data, seems_in
+from streamgp_data.reading.lines import TextLines
 from streamgp_data.reading.units import NO_UNITS, UnitConversion
 from streamgp_data.table import SEQ, Table, TableMeta
 from streamgp_data.times import COUNTED, Clock, decide, elapsed_form, formats_of, is_named_time, is_time, readable
@@ -91,7 +92,8 @@ def plan(
         if known is not None and pa.types.is_string(cells.type):
             clock = known
         else:
-            clock = _clock(cells, _form(config.time_format, meta, cells), zone, meta, where)
+            line = source.first_line if isinstance(source, TextLines) else None
+            clock = _clock(cells, _form(config.time_format, meta, cells), zone, meta, where, line)
         if table is None:
             meta = _with_clock(meta, clock, whole_numbers(cells.combine_chunks()))
         elif meta.time_format is not None and (meta.time_format in ELAPSED) != (clock.kind in ELAPSED):
@@ -350,11 +352,13 @@ def _form(given: str | None, meta: TableMeta, cells: pa.ChunkedArray[Any]) -> st
     return meta.time_format if given is None else given.replace("epoch-", "elapsed-")
 
 
-def _clock(cells: pa.ChunkedArray[Any], form: str | None, zone: str | None, meta: TableMeta, where: str) -> Clock:
+def _clock(
+    cells: pa.ChunkedArray[Any], form: str | None, zone: str | None, meta: TableMeta, where: str, line: int | None
+) -> Clock:
     """How the times of a source are read: those whose format is neither given nor known, as the table's first were."""
     own = zone or meta.clock_of
     try:
-        return decide(cells, form, own, where)
+        return decide(cells, form, own, where, line)
     except DataError as fault:
         if not meta.clock and fault.hint == COUNTED:
             raise DataError(
@@ -364,7 +368,7 @@ def _clock(cells: pa.ChunkedArray[Any], form: str | None, zone: str | None, meta
         if form is not None or "%" not in (meta.time_format or ""):
             raise
         try:
-            return decide(cells, meta.time_format, own, where)
+            return decide(cells, meta.time_format, own, where, line)
         except DataError:
             raise fault from None
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from streamgp.base import Json
 from streamgp.errors import DataError
 from streamgp_data.delta import SEQ
+from streamgp_data.ingestion.acceptance import GOING, NO_FAULTS
 from streamgp_data.ingestion.chunk import Sorted
 from streamgp_data.ingestion.naming import MOST, naming
 from streamgp_data.ingestion.pieces import Pieces
@@ -52,7 +53,8 @@ class SourceReport:
     """What became of one source in this run.
 
     Attributes:
-        state: unchanged, taken, no rows yet, or dry run. reads: how its columns were understood.
+        state: unchanged, taken, no rows yet, dry run, or refused: counted as in a dry run, and not taken.
+        reads: how its columns were understood.
         late: rows that came after a later row of their series. future: rows later than now.
         versions: rows that are another version of a row, with other values.
         fitting: in a dry run, rows that the table would take.
@@ -65,6 +67,7 @@ class SourceReport:
         pieces: where it seems to begin another recording.
         pace: the intervals between the rows taken.
         said: the units that columns of text say.
+        refusal: why the source is refused as a whole, and what to do; in a dry run, why it would be.
     """
 
     name: str
@@ -86,6 +89,12 @@ class SourceReport:
     pieces: Pieces | None = None
     pace: Pace = field(default_factory=Pace)
     said: SaidUnits | None = None
+    refusal: tuple[str, str] | None = None
+
+    @property
+    def counted(self) -> bool:
+        """Whether its rows were counted, and not taken."""
+        return self.state in ("dry run", "refused")
 
     def count(self, divided: Sorted, meta: TableMeta) -> None:
         """Add what one commit took."""
@@ -120,20 +129,26 @@ class SourceReport:
             "quarantined": sum(self.reasons.values()),
             "late": self.late,
             "versions": self.versions,
-            **({"would_add": self.fitting} if self.state == "dry run" else {}),
+            **({"would_add": self.fitting} if self.counted else {}),
+            **({"refused": self.refusal[0], "remedy": self.refusal[1]} if self.refusal else {}),
             **({"redelivered": self.redelivered} if self.redelivered else {}),
             "waiting": self.waiting,
             "reads": self.reads,
         }
 
 
+def innermost(source: FileSource) -> Any:
+    """The file of a source of some of its columns, of a long table, or of times in two columns."""
+    file: Any = source
+    while hasattr(file, "inner"):
+        file = file.inner
+    return file
+
+
 def understood(source: FileSource, chosen: Plan) -> dict[str, Json]:
     """How a source is read, in words: what was found out and what was given."""
     clock = chosen.clock
-    file: Any = source
-    while hasattr(file, "inner"):  # of some columns, of a long table, of times in two columns
-        file = file.inner
-    entry: dict[str, Json] = {"format": type(file).__name__.lower()}
+    entry: dict[str, Json] = {"format": type(innermost(source)).__name__.lower()}
     if isinstance(source, Joined):
         entry = {"format": source.format, **source.reads()}
     dialect = getattr(source, "dialect", None)
@@ -181,7 +196,7 @@ def _hints_of_all(table: Table | None, sources: list[SourceReport], sort: bool) 
     """What to know of a run, and what to do: first of all about rows of several series, then about their order."""
     reasons, added, late = _reasons(sources), sum(one.rows for one in sources), sum(one.late for one in sources)
     future, versions = sum(one.future for one in sources), sum(one.versions for one in sources)
-    dry = any(one.state == "dry run" for one in sources)
+    dry = any(one.counted for one in sources)
     pieces: list[Json] = [note for one in sources for note in _pieces(one)]
     parted = any(one.pieces is not None and one.pieces.starts for one in sources) and bool(pieces)
     order = _mixed(table, sources) or ([] if parted else _order_hints(table, added, late, sort))
@@ -201,7 +216,8 @@ def _pieces(one: SourceReport) -> list[str]:
 
 
 def check_share(config: IngestConfig, found: Mapping[str, Any]) -> None:
-    """See that a run over files could read at least half of the rows; the same rows again are no fault.
+    """See that no source was refused, and that a run over files could read at least half of the rows; the same rows
+    again are no fault.
 
     Args:
         config: of the run.
@@ -210,19 +226,23 @@ def check_share(config: IngestConfig, found: Mapping[str, Any]) -> None:
     Raises:
         DataError: it could not, and --keep-going was not given; the rows are where the summary says.
     """
-    reasons = {reason: count for reason, count in found["quarantined"].items() if reason not in _NO_FAULTS}
+    if config.keep_going or config.follow:
+        return
+    for one in found["sources"]:
+        if "refused" in one:
+            raise DataError(one["refused"], hint=one["remedy"])
+    reasons = {reason: count for reason, count in found["quarantined"].items() if reason not in NO_FAULTS}
     refused, read = sum(reasons.values()), found["read"]
-    if config.keep_going or config.follow or 2 * refused <= read:
+    if 2 * refused <= read:
         return
     most = max(reasons, key=lambda reason: reasons[reason])
     would = "would go" if config.dry_run else "went"
     raise DataError(
         f"{refused:,} of {read:,} rows {would} to the quarantine, {reasons[most]:,} as {most!r}",
-        hint=f"{_NOTHING if config.dry_run else _OTHERS}; if that is how it is, say --keep-going",
+        hint=f"{_NOTHING if config.dry_run else _OTHERS}; {GOING}",
     )
 
 
-_NO_FAULTS = ("duplicate", "superseded")
 _NOTHING = "nothing was written"
 _OTHERS = "the others are in the table: see what is wrong with streamgp describe --table, and ingest into a new one"
 
@@ -462,7 +482,7 @@ def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> l
         what = f"{_rows(reasons['skipped hour'])} with a local time that the clock skipped"
         hints.append(f"{what}: is the --timezone right?")
     fitting = sum(one.fitting for one in sources)
-    if any(one.state == "dry run" for one in sources):
+    if any(one.counted for one in sources):
         aside = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
         versions = sum(one.versions for one in sources)
         found = f"{fitting:,} rows would be added"

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from threading import Event
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 
 from streamgp.base import Json
@@ -27,6 +28,7 @@ from streamgp_data.admission import Admission
 from streamgp_data.compaction import Compaction
 from streamgp_data.delta import Conflict
 from streamgp_data.event_time import NEVER
+from streamgp_data.ingestion.acceptance import Acceptance
 from streamgp_data.ingestion.choosing import as_table, asked_for
 from streamgp_data.ingestion.chunk import (
     PreparedChunk,
@@ -46,6 +48,7 @@ from streamgp_data.ingestion.report import (
     Progress,
     SourceReport,
     doubts,
+    innermost,
     known_format,
     readings,
     summary,
@@ -58,6 +61,7 @@ from streamgp_data.reading.bytes import Position, name_of
 from streamgp_data.reading.cells import LINE
 from streamgp_data.reading.day_rows import DayRows
 from streamgp_data.reading.files import FileSource, open_source
+from streamgp_data.reading.lines import TextLines
 from streamgp_data.reading.melted import Melted
 from streamgp_data.reading.records import Stopped
 from streamgp_data.recordings.joined import Joined
@@ -147,7 +151,8 @@ class IngestionRun:
         Raises:
             DataError: there was nothing to make a table of.
         """
-        if self._table is None and not self._config.dry_run and not self._config.follow:
+        refused = any(report.refusal is not None for report in self._sources.values())
+        if self._table is None and not (self._config.dry_run or self._config.follow or refused):
             waiting = any(report.waiting for report in self._sources.values())
             hint = "its last line has no newline: if the file is whole, --final takes it"
             hint = hint if waiting else "a table is made of one row or more: of a CSV a line under its header"
@@ -172,20 +177,26 @@ class IngestionRun:
             report.state = "dry run"
             self._count(source, chosen, report)
             return
-        table = self._table_for(chosen)
         sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, report.name)
-        start = self._start(table, source, chosen, sieve, report)
+        start = Position() if self._table is None else self._start(self._table, source, chosen, sieve, report)
         source.stopped = self._stopped.get(report.name)
         reader = self._reader(source, chosen, start, report.name)
-        report.pieces = Pieces(source.uri, chosen.meta)
+        pieces = report.pieces = Pieces(source.uri, chosen.meta)
+        parts = prefetch(_prepared(source, chosen, reader, sieve, start))
+        if not (start.bytes or self._config.keep_going or self._config.follow):
+            first = next(parts, None)
+            if first is not None and self._refused(first, source, chosen, report):
+                return
+            parts = chain(() if first is None else (first,), parts)
+        table = self._table_for(chosen)
         report.said = SaidUnits(source, chosen.schema, chosen.meta, table)
-        parts = report.pieces.seen(prefetch(_prepared(source, chosen, reader, sieve, start)))
+        parts = pieces.seen(parts)
         if self._config.sort and chosen.meta.time is not None:
             parts = iter(in_time_order(list(parts), chosen.meta.time))
         end = self._commit_each(parts, chosen.meta, sieve, report, start)
         self._remember_options(table, report.name)
         report.doubts += [f"{report.name}: {note}" for note in report.pace.notes(table.meta)]
-        report.doubts += report.said.notes(source.uri)
+        report.doubts += report.said.notes(source.uri) + _left_out(source)
         self._clocks[report.name] = (reader, end.lines)
         self._stopped[report.name] = source.stopped
         report.waiting = source.waiting
@@ -204,6 +215,8 @@ class IngestionRun:
         if self._table is not None:
             source, config, notes = as_table(source, config, self._table)
         chosen = plan(source, config, self._table, fill=True)
+        if isinstance(file := innermost(source), TextLines):
+            file.keys = chosen.meta.keys
         if chosen.empty:
             notes.append(f"{source.uri}: it has no column {', '.join(map(repr, chosen.empty))}: empty in its rows")
         report.reads, report.doubts = understood(source, chosen), doubts(source, chosen) + notes
@@ -309,32 +322,63 @@ class IngestionRun:
             self._retried(partial(self._catch_up, table))
             raise Moved from None
 
-    def _count(self, source: FileSource, chosen: Plan, report: SourceReport) -> None:
-        """What would become of the rows of a source."""
+    def _refused(self, first: PreparedChunk, source: FileSource, chosen: Plan, report: SourceReport) -> bool:
+        """Whether a source is refused that no rows were taken of: its first rows say so, and then all of them. Its
+        report is then that of a dry run, and nothing was written."""
+        acceptance = self._acceptance(source, chosen)
+        acceptance.add(first, self._repeated(first, chosen.meta))
+        if acceptance.verdict() is None:
+            return False
+        counted = SourceReport(report.name, reads=report.reads, doubts=[*report.doubts], state="refused")
+        self._dry = None
+        self._count(source, chosen, counted, [first] if source.uri == "-" else None)
+        if counted.refusal is None:
+            return False
+        self._sources[report.name] = counted
+        return True
+
+    def _acceptance(self, source: FileSource, chosen: Plan) -> Acceptance:
+        """The judge of a source."""
+        before = sum(one.fitting for one in self._sources.values() if one.refusal is None)
+        rows = 0 if self._table is None else self._table.rows
+        return Acceptance(source.uri, chosen.meta, chosen.clock, fresh=not (before or rows))
+
+    def _repeated(self, part: PreparedChunk, meta: TableMeta) -> Counter[str]:
+        """How many rows of the first chunk of a new table have the series and time of another one."""
+        if self._table is not None and self._table.rows:
+            return Counter()
+        return DryRun(meta, None).count(part.table.filter(pa.array(part.good)))[2]
+
+    def _count(
+        self, source: FileSource, chosen: Plan, report: SourceReport, parts: Iterable[PreparedChunk] | None = None
+    ) -> None:
+        """What would become of the rows of a source, or of these parts of it."""
         table, meta = self._table, chosen.meta
         start = Position() if table is None else self._position(table, report.name)
         if self._dry is None:
             self._dry = DryRun(meta, table)
         sieve = Sieve(chosen.schema, meta.time, meta.series, report.name)
         report.pieces, said = Pieces(source.uri, meta), SaidUnits(source, chosen.schema, meta, table)
-        for part in report.pieces.seen(
-            prefetch(_prepared(source, chosen, _wound_up(source, chosen, start), sieve, start))
-        ):
+        acceptance = self._acceptance(source, chosen)
+        if parts is None:
+            parts = prefetch(_prepared(source, chosen, _wound_up(source, chosen, start), sieve, start))
+        for part in report.pieces.seen(parts):
             if self._config.max_ahead is not None:
                 newest = NEVER if table is None else self._admission.newest
                 put_future_aside(part, meta, newest, self._config.max_ahead)
-            good = np.ones(part.rows.num_rows, bool)
-            good[list(part.faults)] = False
             report.reasons.update(reason for reason, _, _ in part.faults.values())
-            rows = part.table.filter(pa.array(good))
+            rows = part.table.filter(pa.array(part.good))
             said.add(rows)
             fitting, versions, twice, differ = self._dry.count(rows)
+            acceptance.add(part, twice)
             report.meta, report.first = meta, report.first or rows
             report.keep(differ)
             report.fitting, report.versions = report.fitting + fitting, report.versions + versions
             report.reasons.update(twice)
-        report.doubts += said.notes(source.uri)
+        report.doubts += said.notes(source.uri) + _left_out(source)
         report.waiting = source.waiting
+        if not (start.bytes or self._config.keep_going or self._config.follow):
+            report.refusal = acceptance.verdict()
 
     def _repair(
         self, source: FileSource, chosen: Plan, sieve: Sieve, report: SourceReport, start: Position
@@ -502,6 +546,11 @@ def _of_joined(source: Joined, config: IngestConfig) -> IngestConfig:
     every = config.every or (None if source.every_ns is None else f"{source.every_ns}ns")
     time = config.time if config.time == ROW and not source.numbered else source.time_column
     return config.model_copy(update={"time": time, "time_format": source.time_format, "every": every})
+
+
+def _left_out(source: FileSource) -> list[str]:
+    file = innermost(source)
+    return file.left_out() if isinstance(file, TextLines) else []
 
 
 def _wound_up(source: FileSource, chosen: Plan, start: Position) -> TimeReader | None:

@@ -101,7 +101,8 @@ def convert(
 ) -> tuple[pl.Series, pl.Series]:
     """Cells as `kind`, and where a cell that says something could not be read (N,) bool.
 
-    Digits that are too many for the type could not be read; "inf" is a missing value.
+    Digits that are too many for the type could not be read; "inf" is a missing value. Where a missing value is written
+    as a number, it is that number however it is written: -999 is -999.00 too.
 
     Args:
         cells: (N,) text.
@@ -123,9 +124,10 @@ def convert(
             bare = bare.str.replace_all("\u2019", "'", literal=True) if thousands == "'" else bare
             grouped = bare.str.contains(grouping(thousands, decimal)).fill_null(False)
             bare = bare.zip_with(~grouped, bare.str.replace_all(thousands, "", literal=True))
-        # two decimal marks, or a point where the mark is a comma, is not a number: "1.234,5" is never guessed at
-        plain = bare.str.replace_all(".", "?", literal=True).str.replace_all(",", ".", literal=True)
-        number = (plain if decimal == "," else bare).cast(pl.Float64, strict=False)
+        number = _reals_of(bare, decimal)
+        if named := null_numbers(nulls, decimal):
+            bare = bare.set(number.is_in(named).fill_null(False), None)
+            number = number.set(bare.is_null(), None)
         number = finite(number, beyond := infinite(number))
         missing = beyond & bare.str.contains(r"\d").fill_null(False).not_()
         said = bare.is_not_null()
@@ -160,6 +162,25 @@ def name_numbers(nulls: Sequence[str]) -> bool:
         (False, True)
     """
     return any(re.fullmatch(r"\s*[+-]?[\d.,]*\d[\d.,]*(?:[eE][+-]?\d+)?\s*", null) for null in nulls)
+
+
+def null_numbers(nulls: Sequence[str], decimal: str = ".") -> list[float]:
+    """The numbers among what stands for a missing value.
+
+    Example:
+        >>> null_numbers(["ERR", "-999", "nan"]), null_numbers(["-99,9"], ",")
+        ([-999.0], [-99.9])
+    """
+    texts = pl.Series([null.strip() for null in nulls if name_numbers([null])], dtype=pl.String)
+    return _reals_of(in_ascii(texts), decimal).drop_nulls().to_list()
+
+
+def _reals_of(bare: pl.Series, decimal: str) -> pl.Series:
+    """(N,) numbers of text. Two decimal marks, or a point where the mark is a comma, is no number: "1.234,5" is never
+    guessed at."""
+    if decimal == ",":
+        bare = bare.str.replace_all(".", "?", literal=True).str.replace_all(",", ".", literal=True)
+    return bare.cast(pl.Float64, strict=False)
 
 
 def finite(numbers: pl.Series, missing: pl.Series) -> pl.Series:

@@ -22,7 +22,7 @@ from streamgp.errors import DataError
 from streamgp.windows.zones import LocalClock
 from streamgp_data.instants import text_times
 from streamgp_data.reading.careful import split_line
-from streamgp_data.reading.cells import FAULT, LINE, TEXT, fault, with_bookkeeping
+from streamgp_data.reading.cells import FAULT, LINE, TEXT, convert, fault, null_numbers, with_bookkeeping
 from streamgp_data.reading.files import FileSource
 from streamgp_data.reading.melted import VALUE
 from streamgp_data.reading.paired import USUAL, days_of
@@ -160,9 +160,9 @@ class DayRows(ManyRows):
         self._typed({name: inner.schema.field(name).type for name in self._kept})
         rows = inner.sample.combine_chunks()
         said = [pl.Series(pl.from_arrow(rows.column(name))).cast(pl.String) for name in periods.names]
-        cells = [
-            cell.set(cell.str.strip_chars().is_in(list(nulls)), None).to_arrow().cast(pa.string()) for cell in said
-        ]
+        dialect: Any = getattr(inner, "dialect", None)
+        self._decimal = "." if dialect is None else str(dialect.decimal)
+        cells = [cell.set(_missing(cell, nulls, self._decimal), None).to_arrow().cast(pa.string()) for cell in said]
         filled, dates = _filled(cells), rows.column(date).combine_chunks()
         if zone is None:
             self._check_unchanged(midnights(dates, form)[0], filled)
@@ -318,7 +318,7 @@ class DayRows(ManyRows):
         if wrong.split("|")[1] == name:
             return wrong
         cell = texts.get(name)
-        if cell is not None and cell.strip() in self._nulls:
+        if cell is not None and _missing(pl.Series([cell]), self._nulls, self._decimal)[0]:
             return ""
         return fault("unparsable", name, "it is empty, or no number" if cell is None else f"{cell!r} is not a number")
 
@@ -350,6 +350,12 @@ def midnights(dates: pa.Array[Any], form: str | None) -> tuple[pl.Series, pl.Ser
     times = text_times(texts.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string()), False, None)[0]
     days = pl.Series(pl.from_arrow(times))
     return days.set((days != days.dt.truncate("1d")).fill_null(False), None), texts
+
+
+def _missing(cells: pl.Series, nulls: Sequence[str], decimal: str) -> pl.Series:
+    """(N,) the cells that stand for a missing value, or write a number otherwise that does."""
+    found, named = cells.str.strip_chars().is_in(list(nulls)).fill_null(True), null_numbers(nulls, decimal)
+    return found | convert(cells, pa.float64(), decimal, ())[0].is_in(named).fill_null(False) if named else found
 
 
 _SAY = "say where, in a new table: --timezone Europe/Oslo, or --timezone UTC if it is never changed"

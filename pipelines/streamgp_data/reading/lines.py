@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 import pyarrow as pa
@@ -28,6 +28,7 @@ class TextLines(ABC):
         waiting: whether there is a last line without newline; known after a read.
         stopped: where an earlier read ended, so that the next one need not read up to there.
         header: the line that seems to be the header where the one that was taken is none; else None.
+        keys: the columns of the time and the series, which are no values.
     """
 
     uri: str
@@ -38,6 +39,7 @@ class TextLines(ABC):
     waiting: bool
     stopped: Stopped | None
     header: int | None = None
+    keys: Sequence[str] = ()
     _final: bool
     _kinds: dict[str, pa.DataType]
     _nulls: tuple[str, ...]
@@ -55,6 +57,10 @@ class TextLines(ABC):
     def first_line(self) -> int:
         """The line of the first row."""
         return 1
+
+    def left_out(self) -> list[str]:
+        """What to say, after a read, of parts of the rows that were left out."""
+        return []
 
     def expect(self, schema: pa.Schema) -> None:
         """Read the columns as these types from now on; its names must include all of the file's. A column without cells

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from streamgp_data.reading.cells import bare_name, units_in
@@ -37,3 +38,27 @@ def but_for_units(name: str, names: Sequence[str]) -> list[str]:
         ['flow [m3/h]']
     """
     return [one for one in units_in(names) if bare_name(one) == name]
+
+
+def unwanted(columns: Sequence[str], given: Collection[str], alien: Iterable[str]) -> str | None:
+    """Why a row with keys that its table lacks is not taken; None where these can be left out.
+
+    Args:
+        columns: of the table, without time and series.
+        given: the keys of the row.
+        alien: those that the table lacks.
+
+    Example:
+        >>> unwanted(["y", "load"], ["y", "load", "fw"], ["fw"])
+        >>> unwanted(["y", "load"], ["y", "Load"], ["Load"])
+        "the table has no key 'Load', and the row lacks 'load': is it renamed?"
+    """
+    lacking = [name for name in columns if name not in given]
+    if len(lacking) == len(columns):
+        return "the table has no such key, and the row has none of the table's values"
+    for key in alien:
+        near = get_close_matches(bare_name(key).lower(), [bare_name(name).lower() for name in lacking], n=1)
+        found = next((name for name in lacking if [bare_name(name).lower()] == near), None)
+        if found is not None:
+            return f"the table has no key {key!r}, and the row lacks {found!r}: is it renamed?"
+    return None

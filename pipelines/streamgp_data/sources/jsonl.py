@@ -1,4 +1,5 @@
-"""JSON Lines: one object a line; a missing key is a missing value, an unknown key is a fault.
+"""JSON Lines: one object a line; a missing key is a missing value, and a key that comes late is left out, unless it may
+be another one renamed.
 
 A block whose every line is plain is parsed by Arrow straight into typed columns; any other block line by line.
 """
@@ -42,11 +43,14 @@ from streamgp_data.reading.columnar import retype
 from streamgp_data.reading.convention import are_numbers, in_ascii
 from streamgp_data.reading.dialect import SAMPLE, looks_like_numbers
 from streamgp_data.reading.lines import TextLines
+from streamgp_data.reading.matching import unwanted
 from streamgp_data.reading.records import LONGEST, RecordBlock, Records, Stopped, blank, count, too_long
 from streamgp_data.reading.signs import reject_other_formats
 
 SUFFIXES = (".jsonl", ".ndjson")
 _SAMPLED = 1000
+MOST = 10
+"""Keys that are told of."""
 
 
 class Config(BaseModel):
@@ -82,6 +86,7 @@ class Jsonl(TextLines):
         sample: the values of the first lines.
         waiting: whether there is a last line without newline; known after a read, and where it is the only one.
         doubts: columns that may be misunderstood, and what to do about it.
+        strange: keys that were left out -> the first line that has each one.
     """
 
     def __init__(self, config: Config, uri: str) -> None:
@@ -90,6 +95,7 @@ class Jsonl(TextLines):
         self._nulls = (*NULLS, *config.null)
         self.waiting = False
         self.stopped: Stopped | None = None
+        self.strange: dict[str, int] = {}
         stream, self.compressed = open_bytes(uri)
         self._records = Records(stream, uri, longest=config.max_line)
         try:
@@ -170,7 +176,7 @@ class Jsonl(TextLines):
         objects: list[dict[str, Any]] = []
         for i, raw in enumerate(block.data.split(b"\n")):
             if raw.strip():
-                one, wrong = self._object(raw)
+                one, wrong = self._object(raw, block.line + i)
                 objects.append(one)
                 faults.append(wrong)
                 texts.append(raw.decode("utf-8", "backslashreplace"))
@@ -187,21 +193,35 @@ class Jsonl(TextLines):
         extra = [pa.array(lines, pa.int64()), pa.array(faults, pa.string()), pa.array(kept, pa.string())]
         return pa.record_batch([*columns, *extra], schema=self.schema)
 
-    def _object(self, raw: bytes) -> tuple[dict[str, Any], str | None]:
+    def _object(self, raw: bytes, line: int) -> tuple[dict[str, Any], str | None]:
         """The object of a line; or an empty one, and what is wrong with the line."""
         try:
             one = _loaded(raw, unique=True)
         except _Wrong as error:
             return {}, fault("ragged", "", str(error))
         alien = [key for key in one if key not in self._kinds]
-        if alien and (wrong := self._strange(one, alien)) is not None:
+        if alien and (wrong := self._strange(one, alien, line)) is not None:
             return {}, fault("ragged", alien[0], wrong)
         deep = [key for key in self._kinds if isinstance(one.get(key), dict | list)]
         return ({}, fault("unparsable", deep[0], "an object or a list")) if deep else (one, None)
 
-    def _strange(self, one: Mapping[str, Any], alien: Sequence[str]) -> str | None:
+    def _strange(self, one: Mapping[str, Any], alien: Sequence[str], line: int) -> str | None:
         """What is wrong with a line with these unknown keys; None where they are left out."""
-        return "the first lines have no such key"
+        wrong = unwanted([name for name in self.names if name not in self.keys], one, alien)
+        if wrong is None:
+            for key in alien[: MOST - len(self.strange)]:
+                self.strange.setdefault(key, line)
+        return wrong
+
+    def left_out(self) -> list[str]:
+        """What to say of the keys that were left out."""
+        if not self.strange:
+            return []
+        named = ", ".join(f"{key!r} (first in line {line:,})" for key, line in self.strange.items())
+        return [
+            f"{self.uri}: left out {named}, which its first {_SAMPLED:,} lines have not; to keep it, have the first "
+            "line name it too, if only with null, and ingest into a new table"
+        ]
 
     def _kind(self, values: Sequence[Any], name: str) -> pa.DataType:
         """Numbers if at least half of the values are, as they are or followed by a unit; true/false; else text. No

@@ -287,9 +287,8 @@ class IngestConfig(MessageSettings):
     follow: Annotated[Follow, Flag(HelpPanel.PROCESSING, first=True)] = False
     keep_going: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False,
-        description="End with 0 instead of 3 if more than half of the rows went to the quarantine (the rows are stored "
-        "either way), and take the new rows of a file that was read with other options before, instead of ending "
-        "with 4",
+        description="Take a source of which more than half of the rows go to the quarantine, and end with 0 instead of "
+        "3; take the new rows of a file that was read with other options before, instead of ending with 4",
     )
     durable: Annotated[bool, Flag(HelpPanel.PROCESSING)] = Field(
         False, description="Have every commit on the disk before it counts: a power cut loses nothing that was reported"

@@ -267,6 +267,11 @@ class TrainConfig(FromBroker, RunConfig):
         description="A model for each series, learned as if it were alone (except svdgp with --set shared=true); "
         "options in rows count those of one series",
     )
+    scale: Annotated[Literal["auto", "series", "all"], Flag(HelpPanel.ONLINE)] = Field(
+        "auto",
+        description="Units of the series of a panel that share a model: series: each in those of its own standard "
+        "deviation; all: one for all; auto: series where one varies ten times as much as another in the warm-up",
+    )
     follow: Annotated[Follow, Flag(HelpPanel.ONLINE)] = False
     metrics: Annotated[MetricsAt, Flag(HelpPanel.RUN, "HOST:PORT")] = None
     epochs: Annotated[int | None, Flag(HelpPanel.BATCH, "COUNT")] = Field(
@@ -294,12 +299,12 @@ class TrainConfig(FromBroker, RunConfig):
     def _fits_together(self) -> Self:
         given = self.model_fields_set
         other = _BATCH_ONLY if self.online else _ONLINE_ONLY
-        wrong = [name for name in other if name in given and getattr(self, name) not in (None, False, "skip")]
+        wrong = [name for name in other if name in given and getattr(self, name) not in (None, False, "skip", "auto")]
         if wrong:
             there = "batch training: leave out --online" if self.online else "--online"
             raise ValueError(f"--{wrong[0].replace('_', '-')} belongs to {there}")
         if self.fleet:
-            unfit = {"simulate": None, "alarm_rate": None, "init": None, "transform": ("none",)}
+            unfit = {"simulate": None, "init": None, "transform": ("none",)}
             if never := [name for name, usual in unfit.items() if getattr(self, name) != usual]:
                 raise ValueError(f"--fleet goes without --{never[0].replace('_', '-')}")
         if self.late == "use" and self.simulate is not None:
@@ -403,6 +408,11 @@ class ForecastConfig(Settings):
         "matched by time: a file as ingest reads it (.csv, .parquet, .xlsx ...); times as in the source, "
         "or ISO 8601",
     )
+    time_format: Annotated[str | None, Flag(HelpPanel.FORECAST, "FORMAT")] = Field(
+        None,
+        description="How --future writes its times, as of ingest: iso, epoch-ms, '%d.%m.%Y %H:%M' ...; default: as in "
+        "the source, or ISO 8601",
+    )
     device: Annotated[Device, Flag(HelpPanel.FORECAST)] = "auto"
     strict: Annotated[bool, Flag(HelpPanel.FORECAST)] = Field(
         False, description="Fail if the newest checkpoint is damaged, instead of using the one before"
@@ -458,6 +468,8 @@ class ForecastConfig(Settings):
             raise ValueError("give --paths or --plug-in, not both: plug-in has one path")
         if self.history is not None and self.plot is None:
             raise ValueError("--history belongs to --plot")
+        if self.time_format is not None and self.future is None:
+            raise ValueError("--time-format belongs to --future")
         if self.samples is not None and not self.simulates:
             raise ValueError("--samples belongs to a simulation: give --paths too")
         if self.follow and (self.checkpoint is None or (self.output is None and self.plot is None)):
@@ -542,4 +554,4 @@ class DemoConfig(Settings):
 
 
 _BATCH_ONLY = ("test_column", "test_tail", "test_blocks", "time_budget", "epochs", "sample")
-_ONLINE_ONLY = ("late", "follow", "source", "fleet", "score_from", "warmup", "checkpoint_every", "alarm_rate")
+_ONLINE_ONLY = ("late", "follow", "source", "fleet", "score_from", "warmup", "checkpoint_every", "alarm_rate", "scale")

@@ -278,9 +278,10 @@ class Forecaster:
         windows, model = self.learner.windows, self.learner.model
         naming = self.naming(self._wanted(levels, quantiles))
         if plug_in:
-            run = simulate.plug_in(model, windows, horizon, future, naming)
+            run = simulate.plug_in(model, windows, horizon, future, naming, self.learner.own_units)
         else:
-            run = simulate.sample_paths(model, windows, horizon, paths, seed, future, naming)
+            own = self.learner.own_units
+            run = simulate.sample_paths(model, windows, horizon, paths, seed, future, naming, own)
         rehearsed = self.learner.rehearsal
         warnings: tuple[str, ...] = ()
         bands = None if plug_in or rehearsed is None or not rehearsed.bands.scored else rehearsed.bands
@@ -437,7 +438,9 @@ def forecast(config: ForecastConfig) -> Forecast:
                 hint="leave it out, or train with --known COLUMNS",
             )
         columns = forecaster.spec.inputs if config.simulates else None
-        future, notes = read_future(config.future, forecaster.spec, forecaster.moments, columns, forecaster.units)
+        future, notes = read_future(
+            config.future, forecaster.spec, forecaster.moments, columns, forecaster.units, config.time_format
+        )
     try:
         found = _asked(forecaster, config, future)
     except DataError as error:  # half a line that was left out may be what is missing

@@ -38,6 +38,7 @@ def read_future(
     moments: Moments,
     columns: tuple[str, ...] | None = None,
     units: Mapping[str, str] | None = None,
+    form: str | None = None,
 ) -> FutureRows:
     """Read a file as `ingest` does, with the table's own column names; times as its source wrote them or in ISO 8601.
 
@@ -50,18 +51,19 @@ def read_future(
         moments: how times are written.
         columns: the inputs wanted; the known inputs when left out.
         units: of the columns of the table.
+        form: how the file writes times, where the user says so: as `--time-format` of `ingest`.
 
     Raises:
-        UsageError: there is no such file, or its suffix is unknown.
+        UsageError: there is no such file, its suffix or `form` is unknown, or the table has no such times.
         DataError: it cannot be read, a column is missing or empty, it holds no row, a cell is none of its column, or a
             unit is another one; the line is named.
     """
     check_file(path, "--future")
-    form = format_of(str(path))
-    if form is None or _is_recording(form):
+    kind = format_of(str(path))
+    if kind is None or _is_recording(kind):
         known = sorted(suffix for suffix, other in suffixes().items() if not _is_recording(other))
         raise UsageError(f"--future {path}: read are {', '.join(known)}", hint="convert the file")
-    source = open_source(str(path), form, {})
+    source = open_source(str(path), kind, {})
     wanted = spec.known or spec.inputs if columns is None else columns
     notes = []
     if source.waiting:
@@ -71,7 +73,7 @@ def read_future(
     data = _read(source, spec, wanted, moments, units or {})
     notes += [doubt for name, doubt in source.doubts.items() if name in wanted]
     try:
-        return FutureRows(as_future(data, spec, moments, columns, f"--future {path}", source.first_line), notes)
+        return FutureRows(as_future(data, spec, moments, columns, f"--future {path}", source.first_line, form), notes)
     except DataError as error:
         raise DataError(error.message, hint="; ".join([error.hint, *notes])) from None
 
@@ -86,6 +88,7 @@ def as_future(
     columns: tuple[str, ...] | None,
     where: str,
     first: int = 1,
+    form: str | None = None,
 ) -> pa.Table:
     """Values of inputs at the steps ahead, with times as windows count them.
 
@@ -94,13 +97,14 @@ def as_future(
         spec, moments, columns: of `read_future`.
         where: what the data is called in messages.
         first: number of its first row there.
+        form: of `read_future`.
 
     Raises:
         DataError: a column is missing, it holds no row, or a time is not one.
     """
     columns = spec.known or spec.inputs if columns is None else columns
     if spec.time is not None:
-        data = one_column(data, spec.time, moments.form)
+        data = one_column(data, spec.time, form or moments.form)
     wanted = [name for name in (spec.time, spec.series, *columns) if name is not None]
     missing = [name for name in wanted if name not in data.columns]
     if missing:
@@ -115,7 +119,7 @@ def as_future(
             )
     if spec.time is not None:
         names = None if spec.series is None else data[spec.series]
-        data = data.with_columns(moments.read(data[spec.time], names, where, first))
+        data = data.with_columns(moments.read(data[spec.time], names, where, first, form))
     return data.select(wanted).to_arrow()
 
 

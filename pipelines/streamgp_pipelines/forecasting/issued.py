@@ -93,9 +93,14 @@ def contributions(learner: Learner, asks: Asks, naming: Naming) -> pl.DataFrame:
         raise UsageError("a model of a transform has no terms in units of the target", hint="leave transform out")
     found = frame(as_pairs(learner, asks, naming.calibration), learner.windows.names, naming, learner.windows.shape)
     keys = [name for name in ("unique_id", "ds", "cutoff", "target") if name in found.columns]
-    x = asks.x.to(learner.device)
+    x, units = learner.in_own_units(asks)
+    x = x.to(learner.device)
     with torch.no_grad():
-        columns = {"mean": model.predict(x).mean} | model.parts(x)
+        mean, parts = model.predict(x).mean, model.parts(x)
+    if units is not None:
+        mean, parts = units.values(mean), {name: units.scale * value for name, value in parts.items()}
+        parts["level of the series"] = units.location
+    columns = {"mean": mean} | parts
     return found.select(keys).with_columns(
         pl.Series(name, values.cpu().flatten().numpy()) for name, values in columns.items()
     )

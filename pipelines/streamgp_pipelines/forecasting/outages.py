@@ -63,7 +63,7 @@ def _of_jumps(asks: Asks, windows: Windows, naming: Naming) -> str:
     if not bool(alone.any()):
         return ""
     first = int(alone.to(torch.int64).argmax())
-    when = naming.times(asks.cutoff[first : first + 1])[0]
+    when = naming.moments.say(int(asks.cutoff[first]))
     text = (
         f"the newest row{_series(asks, windows, alone)}, {when}, stands {int(jumps[first]):,} steps after the one "
         "before it: the last known season stands in for the rows between"
@@ -85,7 +85,7 @@ def _of_ends(asks: Asks, windows: Windows, naming: Naming) -> str:
     ended = behind > spec.horizon
     if not bool(ended.any()):
         return ""
-    newest = naming.times(asks.cutoff.max()[None])[0]
+    newest = naming.moments.say(int(asks.cutoff.max()))
     return (
         f"the rows{_series(asks, windows, ended)} end up to {int(behind.max()):,} steps before the newest of all, "
         f"{newest}: their forecasts begin where their rows end"

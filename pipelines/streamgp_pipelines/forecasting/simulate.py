@@ -24,6 +24,7 @@ from streamgp.forecasting.units import raw_in_units
 from streamgp.windows.paths import KnownPath, PathWindows, inputs_ahead
 from streamgp.windows.windows import Windows
 from streamgp_pipelines.learning.frames import Naming, assembled, band_ends, forecast_columns
+from streamgp_pipelines.learning.own_units import OwnUnits, SeriesUnits
 from streamgp_pipelines.learning.rollout import device_of, drawing, rollout, simulators
 from streamgp_pipelines.learning.whole import no_newest_window
 
@@ -49,7 +50,14 @@ class SimulationResult(NamedTuple):
 
 
 def sample_paths(
-    model: Model, windows: Windows, steps: int, paths: int, seed: int, future: pa.Table | None, naming: Naming
+    model: Model,
+    windows: Windows,
+    steps: int,
+    paths: int,
+    seed: int,
+    future: pa.Table | None,
+    naming: Naming,
+    own: OwnUnits | None = None,
 ) -> SimulationResult:
     """P paths of every series, K steps long; one function a path, the same for all its series.
 
@@ -61,6 +69,7 @@ def sample_paths(
         seed: of every draw.
         future: every input at the K steps after each newest row; series that it does not name are left out.
         naming: how times are written in messages.
+        own: units that the model learned series in.
 
     Raises:
         UsageError: the model looks further ahead, has no lags or draws no functions, inputs have no future, or the
@@ -81,10 +90,17 @@ def sample_paths(
             hint=f"simulate with --plug-in, or train with --horizon {steps} or --model {' or '.join(simulators())}",
         )
     with torch.no_grad():
-        return _simulate(drawing(model, paths, seed), windows, steps, paths, future, naming)
+        return _simulate(drawing(model, paths, seed), windows, steps, paths, future, naming, own)[0]
 
 
-def plug_in(model: Model, windows: Windows, steps: int, future: pa.Table | None, naming: Naming) -> SimulationResult:
+def plug_in(
+    model: Model,
+    windows: Windows,
+    steps: int,
+    future: pa.Table | None,
+    naming: Naming,
+    own: OwnUnits | None = None,
+) -> SimulationResult:
     """One path that feeds back the means (of transformed targets: the transform's inverse of the mean), with the
     distribution of one step at each.
 
@@ -100,7 +116,9 @@ def plug_in(model: Model, windows: Windows, steps: int, future: pa.Table | None,
         return issued.mean.cpu(), issued.mean.cpu()
 
     with torch.no_grad():
-        run = _simulate(mean, windows, steps, 1, future, naming)
+        run, units = _simulate(mean, windows, steps, 1, future, naming, own)
+    for step, one in enumerate(units):
+        parameters[step] = one.put(model.family.from_parameters(parameters[step])).parameters()
     parts = torch.stack(parameters, 3)  # (·, S, O, K)
     issued = model.family.from_parameters(parts.reshape(len(parts), -1, 1))
     output = torch.arange(parts.shape[2]).repeat_interleave(steps).repeat(parts.shape[1])
@@ -192,8 +210,10 @@ def _simulate(
     paths: int,
     future: pa.Table | None,
     naming: Naming,
-) -> SimulationResult:
-    """The loop over the steps: ask every path, get its next targets, put them in."""
+    own: OwnUnits | None,
+) -> tuple[SimulationResult, list[SeriesUnits]]:
+    """The loop over the steps: ask every path, get its next targets, put them in; also, by step, the units of the
+    paths, where series have their own."""
     given = inputs_ahead(windows, future, steps)
     check_given(given, windows.spec.columns[len(windows.spec.targets) :], windows, naming)
     named = np.flatnonzero(given.named)
@@ -201,8 +221,18 @@ def _simulate(
     series = named[first.series.numpy()]
     if not len(series):
         raise no_newest_window(windows)
-    ds, y = [], []
-    for step, (asks, value) in enumerate(rollout(next_y, windows, series, paths, given.values[series])):
+    ds, y, units = [], [], list[SeriesUnits]()
+    codes = torch.from_numpy(np.tile(series, paths))
+
+    def in_own(x: Inputs) -> tuple[Tensor, Tensor]:
+        assert own is not None
+        x, one = own.of(x, codes)
+        units.append(one)
+        value, observed = next_y(x)
+        return one.values(value), one.values(observed)
+
+    asked = in_own if own is not None and own.used else next_y
+    for step, (asks, value) in enumerate(rollout(asked, windows, series, paths, given.values[series])):
         if value is None:
             whole = np.isin(np.arange(len(series)), asks.series.numpy())
             raise DataError(
@@ -219,7 +249,7 @@ def _simulate(
         ds.append(asks.ds[: len(series), 0])
     values = torch.stack(y, 1).unflatten(0, (paths, len(series)))
     last = windows.spec.in_units(first.x.past[:, -1, : len(windows.spec.targets)])
-    return SimulationResult(torch.from_numpy(series), first.cutoff, torch.stack(ds, 1), values, None, last)
+    return SimulationResult(torch.from_numpy(series), first.cutoff, torch.stack(ds, 1), values, None, last), units
 
 
 def check_given(given: KnownPath, columns: tuple[str, ...], windows: Windows, naming: Naming) -> None:
@@ -250,4 +280,4 @@ def _when(given: KnownPath, series: int, behind: int, naming: Naming) -> str:
     """The time of a row that is missing, where it is known."""
     if not len(given.ds):
         return ""
-    return f", at {naming.times(torch.from_numpy(given.ds[series, behind : behind + 1]))[0]}"
+    return f", at {naming.moments.say(int(given.ds[series, behind]))}"

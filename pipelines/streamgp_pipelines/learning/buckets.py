@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import Due, Inputs, Json, Model, Source, Stateful, Step
+from streamgp.forecasting.alarms import KINDS
 from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.scores import Scores
 from streamgp.windows.calendar import Ints
@@ -140,7 +141,7 @@ class Buckets(Learner):
 
     def preview(self, rows: pa.RecordBatch | None) -> tuple[Self, list[Due]]:
         ahead = copy.copy(self)
-        for name in ("windows", "scores", "counts", "clock", "warmup"):
+        for name in ("windows", "scores", "counts", "clock", "warmup", "alarms"):
             setattr(ahead, name, copy.deepcopy(getattr(self, name)))
         answers: dict[int, Answer] = self.workers.run("preview", ahead._all(rows))
         ahead._tallies = dict(self._tallies)
@@ -264,6 +265,12 @@ class Buckets(Learner):
             counts[-1].restore({}, tally.counts)
         self.scores.gather(parts)
         self.counts.gather(counts)
+        if self.alarms is not None:
+            told = [tally for tally in self._tallies.values() if tally.judged]
+            self.alarms.rows = sum(tally.judged for tally in told)
+            self.alarms.raised = (
+                np.array([tally.raised for tally in told]).reshape(-1, len(KINDS)).sum(0).astype(np.int64)
+            )
         for name in ("rows", "late", "late_used", "snapped"):
             setattr(self.windows, name, sum(getattr(tally, name) for tally in self._tallies.values()))
         if self.warmup.done_at is None and any(tally.fitted for tally in self._tallies.values()):
@@ -299,6 +306,8 @@ class Buckets(Learner):
             x=x,
             target=torch.zeros(0, shape.columns),
             issued=torch.zeros(0, 0, shape.columns),
+            tail=held.get("tail"),
+            alarm=held.get("alarm"),
         )
 
 

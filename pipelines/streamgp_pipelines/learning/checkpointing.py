@@ -65,6 +65,8 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
         shared["alarm-rate"] = config.alarm_rate
     if config.fleet:
         shared["fleet"] = True
+    if config.scale != "auto":
+        shared["scale"] = config.scale
     if spec.late != "skip":
         shared["late"] = spec.late
     if config.online:

@@ -44,6 +44,7 @@ from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.doubt import blurred
 from streamgp_pipelines.learning.heldout import HeldOut, restrict
+from streamgp_pipelines.learning.own_units import OwnUnits, SeriesUnits
 from streamgp_pipelines.learning.pairs import alone, by_truth, joined, select
 from streamgp_pipelines.learning.partial import AT_ONCE, PartialBatches, read_size
 from streamgp_pipelines.learning.phases import Phases
@@ -83,7 +84,9 @@ class Learner:
         self.progress: Callable[[Progress], None] = lambda _: None
         """Called after each epoch of the warm-up, where there are several."""
         first = recipe.schedule.score_from
-        self.warmup = WarmUp(None if self.apart else 1, NEVER if self.apart or first is None else first)
+        self.warmup = WarmUp(
+            None if self.apart else 1, NEVER if self.apart or first is None else first, recipe.own_units
+        )
         self.clock = Stopwatch()
         self.recalled = RecalledByName()
         self.scoring = True
@@ -111,7 +114,8 @@ class Learner:
         self.bands = Bands(shape, inner, period, self.apart)
         self.scores = Scores(shape, calibration, self.model.family.binary, period)
         rate = self.alarm_rate
-        self.alarms = None if rate is None else Alarms(shape, calibration.probabilities, rate)
+        self.alarms = None if rate is None else Alarms(shape, calibration.probabilities, rate, self.apart)
+        self.own_units = OwnUnits(shape, self.recipe.scale) if self.recipe.own_units else None
         self.counts = Counts()
         self.waiting = PartialBatches()
         self._none: Due | None = None  # of rows that only wait
@@ -121,7 +125,11 @@ class Learner:
         """What a checkpoint holds."""
         names = ("model", "windows", "ledger", "bands", "scores", "counts", "warmup", "clock")
         parts: dict[str, Stateful] = {name: getattr(self, name) for name in names}
-        more: dict[str, Stateful | None] = {"rehearsal": self.rehearsal, "alarms": self.alarms}
+        more: dict[str, Stateful | None] = {
+            "rehearsal": self.rehearsal,
+            "alarms": self.alarms,
+            "own_units": self.own_units,
+        }
         more |= {"model": self.models, "waiting": self.waiting} if self.apart else {}
         return parts | {name: part for name, part in more.items() if part is not None}
 
@@ -214,7 +222,7 @@ class Learner:
         these rows fill.
         """
         ahead = copy.copy(self)
-        for name in ("windows", "ledger", "bands", "scores", "counts", "clock", "alarms"):
+        for name in ("windows", "ledger", "bands", "scores", "counts", "clock", "alarms", "own_units"):
             setattr(ahead, name, fork(getattr(self, name)))
         for name in ("waiting", "warmup", "models") if self.apart else ():
             setattr(ahead, name, fork(getattr(self, name)))
@@ -264,6 +272,8 @@ class Learner:
         names = [name for name in columns_read(self.windows.spec) if name != self.windows.spec.series]
         self.waiting.add(rows.select(names), self.windows.codes(rows))
         self.bands.reserve(len(self.windows.names))  # at once: series by series, each would copy all before it
+        if self.alarms is not None:
+            self.alarms.reserve(len(self.windows.names))
         yield from self.waiting.full(self.schedule, self._most)
 
     def _rest(self, rows: pa.RecordBatch | None) -> Iterator[tuple[pa.RecordBatch, Ints | None]]:
@@ -364,6 +374,8 @@ class Learner:
         issued = self._nothing()
         if len(asks.origin):
             issued = self._issue(asks)
+            if self.own_units is not None:
+                self.own_units.see(asks.x, asks.series)
             asks = blurred(self.windows, asks, issued, self._predict)
             self.ledger.add(asks, self.widened(asks, issued))
         self._calibrate(asks, issued, answers)
@@ -405,6 +417,10 @@ class Learner:
             return
         fitted = self._as_learned(due, self.fitted(due.series))
         issued, y, series = by_truth(fitted, self.windows.shape.columns)
+        if self.own_units is not None and self.own_units.used:
+            units = self.own_units.of_series(series)
+            issued = units.take(self.model.family.from_parameters(issued)).parameters()
+            y = units.learned(y)
         with self.clock.measure("assess"):
             self.models.assess(issued.to(self.device), y.to(self.device), self._owner(series))
 
@@ -493,13 +509,15 @@ class Learner:
     def _learn(self, due: Due) -> list[Step]:
         """Step 4: learn the windows that are complete. Before the end of its warm-up the windows of a model are only
         kept, and at its end fitted together; it lasts until a window was whole."""
-        of, x, y, issued = self._owner(_whole(due)), due.x, due.target, due.issued
+        series, x, y, issued = _whole(due), due.x, due.target, due.issued
+        of = self._owner(series)
         fitted = self.warmup.fitted(of) < NEVER
         if isinstance(self.models, Timed):
             self.models.reach(*_reached(due))
         if not bool(fitted.all()):
-            self.warmup.add(x.rows(~fitted), y[~fitted], of[~fitted])
-            x, y, of, issued = x.rows(fitted), y[fitted], of[fitted], issued[:, fitted]
+            self.warmup.add(x.rows(~fitted), y[~fitted], series[~fitted])
+            x, y, series, issued = x.rows(fitted), y[fitted], series[fitted], issued[:, fitted]
+            of = of[fitted]
         taken = self.waiting.taken if self.apart else np.array([self.rows])
         first = self.warmup.of(torch.from_numpy(taken >= self.schedule.warmup))
         steps = list[Step]()
@@ -507,9 +525,13 @@ class Learner:
             return steps
         with self.clock.measure("update"):
             if len(y):
+                x, y, issued = self._in_own(x, y, series, issued)
                 steps += self.models.update(x.to(self.device), y.to(self.device), of, issued.to(self.device))
             if first is not None:
-                x, y, of = first
+                x, y, series = first
+                of = self._owner(series)
+                self._settle_units()
+                x, y, _ = self._in_own(x, y, series, issued[:, :0])
                 epochs = 1 if self.apart else self.model.warmup_epochs(len(y))
                 for step in self.models.fit(x.to(self.device), y.to(self.device), of):
                     steps.append(step)
@@ -523,7 +545,32 @@ class Learner:
 
     def predict(self, asks: Asks, batch: int = 1) -> Tensor:
         """(P, N, T) parameters of the raw predictive, on the CPU; nothing changes. batch: see `Fleet.predict`."""
-        return self.models.predict(asks.x.to(self.device), self._owner(asks.series), batch).cpu()
+        x, units = self.in_own_units(asks)
+        found = self.models.predict(x.to(self.device), self._owner(asks.series), batch).cpu()
+        return found if units is None else units.put(self.model.family.from_parameters(found)).parameters()
+
+    def in_own_units(self, asks: Asks) -> tuple[Inputs, SeriesUnits | None]:
+        """The windows of a panel whose series are unlike as its model sees them, and the units of its forecasts."""
+        if self.own_units is None or not self.own_units.used:
+            return asks.x, None
+        return self.own_units.of(asks.x, asks.series)
+
+    def _in_own(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor) -> tuple[Inputs, Tensor, Tensor]:
+        """What is learned, windows, truths (N, T) and what was issued (P, N, T) or nothing, as the model sees it."""
+        if self.own_units is None or not self.own_units.used:
+            return x, y, issued
+        x, units = self.own_units.of(x, series)
+        if issued.shape[1]:
+            issued = units.take(self.model.family.from_parameters(issued)).parameters()
+        return x, units.learned(y), issued
+
+    def _settle_units(self) -> None:
+        """Decide whether series are learned in units of their own, which is said."""
+        if self.own_units is not None and (names := self.own_units.settle()):
+            self.counts.say(
+                f"the series are of unlike scale: {', '.join(names)} of each is learned in units of its own standard "
+                "deviation (--scale all: one unit for all)"
+            )
 
     def _issue(self, asks: Asks) -> Predictive:
         """The raw predictive of N windows; in a branch, those that an earlier one asked about are not asked again."""

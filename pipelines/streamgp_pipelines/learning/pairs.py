@@ -66,6 +66,9 @@ def joined(found: Sequence[Due]) -> Due:
     columns = zip(*(due[:6] for due in found), strict=True)
     series, position, cutoff, ds, column, y = (torch.cat(parts) for parts in columns)
     quantiles = torch.cat([due.quantiles for due in found], 1)
+    judged = any(due.alarm is not None for due in found)
+    tails = [y.new_full(due.y.shape, torch.nan) if due.tail is None else due.tail for due in found]
+    alarms = [torch.zeros_like(due.column) if due.alarm is None else due.alarm for due in found]
     return found[-1]._replace(
         series=series,
         position=position,
@@ -77,6 +80,8 @@ def joined(found: Sequence[Due]) -> Due:
         quantiles=quantiles,
         features=quantiles[:0],
         aged=None,
+        tail=torch.cat(tails) if judged else None,
+        alarm=torch.cat(alarms) if judged else None,
     )
 
 

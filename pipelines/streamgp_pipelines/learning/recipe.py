@@ -15,6 +15,7 @@ from streamgp.model_config import ModelConfig
 from streamgp.windows.calendar import Ints
 from streamgp.windows.windows import WindowSpec
 from streamgp_pipelines.assembly import as_text, build_fleet, build_model, flatten, model_settings
+from streamgp_pipelines.learning.own_units import Scale
 
 SHARE = 16
 """A micro-batch that grows has one row for this many rows before it."""
@@ -76,6 +77,7 @@ class Recipe:
         calibration: what is issued of the calibrated distribution.
         schedule: micro-batches, warm-up and scoring.
         simulate: steps of the simulations of past rows that calibrate paths; None: there are none.
+        scale: in which units a panel is learned: auto, series or all; see `own_units`.
         alarm_rate: nominal rate of false alarms; None: none are raised.
         buckets: parts that the series of a fleet are dealt to; 0: it is in one piece.
         read: rows that buckets read at a time.
@@ -94,6 +96,7 @@ class Recipe:
     schedule: Schedule
     simulate: int | None = None
     alarm_rate: float | None = None
+    scale: Scale = "all"
     buckets: int = 0
     read: int = 0
 
@@ -110,6 +113,14 @@ class Recipe:
         """That of a model with options of any kind, as `assembly.build_model` takes them."""
         told = {key: as_text(value) for key, value in flatten(options).items()}
         return cls(model, told, seed, spec, calibration or Calibration(), schedule)
+
+    @property
+    def own_units(self) -> bool:
+        """Whether series may be learned in units of their own: those of a panel, where its model does not do that."""
+        spec = self.spec
+        if self.scale == "all" or spec.series is None or spec.fleet or not spec.lags or self.simulate is not None:
+            return False
+        return not self.settings().own_units(spec.shape)
 
     def settings(self) -> ModelConfig:
         """The options of the model, those left at their defaults too."""

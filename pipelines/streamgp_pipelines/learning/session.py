@@ -38,6 +38,7 @@ from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.making import learner_of
 from streamgp_pipelines.learning.newest import PART, NewestScored
+from streamgp_pipelines.learning.own_units import KNOWN, unlike
 from streamgp_pipelines.learning.partial import read_size
 from streamgp_pipelines.learning.recipe import Recipe, Schedule
 from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
@@ -207,7 +208,7 @@ def open_session(
     session = Session(config, table, learner, source, options, naming, survey=survey)
     session.warnings = [*warnings, *more, *remarks(config, spec, survey), *without_changes(survey)]
     if saved is None:
-        session.warnings += counters(survey) + of_days(survey)
+        session.warnings += counters(survey) + of_days(survey) + of_unlike_scale(config, recipe, survey)
     session.warnings += notes(given, spec, survey, warmup, saved is not None, not stored)
     if config.fleet and "season" not in given.model_fields_set and spec.lags and not spec.seasons:
         session.warnings += overlooked(survey)
@@ -329,6 +330,7 @@ def made_recipe(
         Recipe.of(config.model, config.set, spec, schedule, calibration, config.seed),
         simulate=config.simulate if config.online else None,
         alarm_rate=config.alarm_rate,
+        scale="all" if binary or not config.online else config.scale,
         buckets=buckets,
         read=read,
     )
@@ -371,6 +373,26 @@ def counters(survey: Survey) -> list[str]:
             found.append(
                 f"{name} {'hardly ever' if falls else 'never'} falls, as the reading of a meter: to forecast what is "
                 "used, write by how much each row is above the one before into a column, and take that as the target"
+            )
+    return found
+
+
+def of_unlike_scale(config: TrainConfig, recipe: Recipe, survey: Survey) -> list[str]:
+    """Notes on targets whose scale differs from series to series, where one model learns them in one unit for all."""
+    spec, opening = recipe.spec, survey.opening
+    online = config.online and config.simulate is None
+    if online or spec.series is None or spec.fleet or opening is None or recipe.settings().own_units(spec.shape):
+        return []
+    rows, found = pl.DataFrame(pl.from_arrow(opening)), list[str]()
+    for name in spec.targets:
+        values = pl.col(name).cast(pl.Float64, strict=False).fill_nan(None).drop_nulls()
+        each = rows.group_by(spec.series).agg(spread=values.std(), count=values.len())
+        known = each.filter((pl.col("count") >= KNOWN) & (pl.col("spread") > 0))
+        if unlike(known["spread"].to_numpy()):
+            instead = "--fleet, or without --simulate" if config.online else "--online"
+            found.append(
+                f"the series are of unlike scale, and the largest decide what is learned of {name}: train with "
+                f"{instead}, or divide each series by its own size"
             )
     return found
 

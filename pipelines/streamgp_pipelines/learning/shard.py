@@ -26,11 +26,13 @@ from streamgp_pipelines.learning.recipe import Recipe
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 PAIRS = ("series", "position", "cutoff", "ds", "column", "y")
+OF_ALARMS = ("tail", "alarm")
 
 
 class Tally(NamedTuple):
     """Progress of a bucket: the states of scores and counts, rows read, late, late but used and snapped, rows of
-    warm-up, forecasts to come, and whether a model of it is fitted."""
+    warm-up, forecasts to come, whether a model of it is fitted, and of alarms the rows judged and how many raised each
+    kind."""
 
     scores: tuple[Arrays, dict[str, Json]]
     counts: dict[str, Json]
@@ -41,6 +43,8 @@ class Tally(NamedTuple):
     warmed: int
     to_come: int
     fitted: bool
+    judged: int
+    raised: list[int]
 
 
 class Answer(NamedTuple):
@@ -167,14 +171,16 @@ def tally(fleet: Learner) -> Tally:
     windows, done = fleet.windows, fleet.warmup.done_at is not None
     numbers = windows.rows, windows.late, windows.late_used, windows.snapped, fleet.warmed, fleet.to_come()
     scores = {name: part.numpy() for name, part in tensors.items()}, rest
-    return Tally(scores, fleet.counts.state()[1], *numbers, done)
+    judged, raised = (0, []) if fleet.alarms is None else (fleet.alarms.rows, fleet.alarms.raised.tolist())
+    return Tally(scores, fleet.counts.state()[1], *numbers, done, judged, raised)
 
 
 def pairs(due: Due) -> Arrays:
     """The pairs without what only the calibration looks at."""
     if not len(due.y):
         return {}
-    found = {name: getattr(due, name).numpy() for name in PAIRS}
+    names = PAIRS if due.alarm is None else (*PAIRS, *OF_ALARMS)
+    found = {name: getattr(due, name).numpy() for name in names}
     return found | {"parameters": due.parameters.numpy(), "quantiles": due.quantiles.numpy()}
 
 

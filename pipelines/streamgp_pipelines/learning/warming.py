@@ -10,6 +10,8 @@ from streamgp.state import fitting
 
 NEVER = 2**62
 """A place in the stream that no row has."""
+MOST = 2**31
+"""Series of a panel."""
 
 
 class WarmUp:
@@ -18,19 +20,20 @@ class WarmUp:
     Args:
         models: K; None: as many as `reserve` says.
         scored: place in the stream from which on each is scored.
+        named: whether the windows of a panel are kept with their series, as those of a fleet are.
 
     Attributes:
         done_at: rows seen when the first model was fitted; None before.
     """
 
-    def __init__(self, models: int | None = 1, scored: int = NEVER) -> None:
-        self._apart, self._scored = models is None, scored
+    def __init__(self, models: int | None = 1, scored: int = NEVER, named: bool = False) -> None:
+        self._apart, self._scored, self._named = models is None, scored, named or models is None
         self._x, self._y, self._of = list[Inputs](), list[Tensor](), list[Tensor]()
         self._begun = torch.tensor([NEVER, scored])[:, None].repeat(1, models or 0)
         self.done_at: int | None = None
 
     def add(self, x: Inputs, y: Tensor, of: Tensor | None = None) -> None:
-        """Keep N windows, their truths (N, T) and the models (N,) that learn them; by default the first."""
+        """Keep N windows, their truths (N, T) and their series (N,); by default the first."""
         if len(y):
             self._x.append(x)
             self._y.append(y)
@@ -45,7 +48,7 @@ class WarmUp:
 
         A model without a window waits for one: nothing could be forecast from it.
         """
-        leaves = ready[torch.cat(self._of)] if self._of else torch.zeros(0)
+        leaves = ready[self._models(torch.cat(self._of))] if self._of else torch.zeros(0)
         kept = self.windows() if bool(leaves.any()) else None
         return None if kept is None else (kept[0].rows(leaves), kept[1][leaves], kept[2][leaves])
 
@@ -54,10 +57,14 @@ class WarmUp:
         kept = self.windows()
         assert kept is not None, "they had windows"
         x, y, of = kept
-        rest = ~torch.isin(of, models)
+        rest = ~torch.isin(self._models(of), models)
         self.finish(place if self.done_at is None else self.done_at)
         self._begun[0, models] = place
         self.add(x.rows(rest), y[rest], of[rest])
+
+    def _models(self, series: Tensor) -> Tensor:
+        """(N,) those that learn these series."""
+        return series if self._apart else torch.zeros_like(series)
 
     def finish(self, rows: int | None) -> None:
         """Forget the windows: the first model has them, since these rows."""
@@ -88,7 +95,8 @@ class WarmUp:
         if kept is not None:
             x, y, of = kept
             tensors = {name: part for name, part in x._asdict().items() if part is not None} | {"y": y}
-        return tensors | ({"series": of, "begun": self._begun} if self._apart else {}), {"done_at": self.done_at}
+        tensors |= {"series": of} if self._named else {}
+        return tensors | ({"begun": self._begun} if self._apart else {}), {"done_at": self.done_at}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         """The inverse of `state`.
@@ -104,8 +112,10 @@ class WarmUp:
             raise ValueError("the windows and their truths are not as many")
         if self._apart:
             begun = fitting("begun", tensors.get("begun"), begun, (1,)).clone()
+        if self._named:
             of = fitting("series", tensors.get("series"), torch.zeros(0, dtype=torch.int64), (0,))
-            if len(of) != len(tensors.get("y", of[:0])) or not bool(((of >= 0) & (of < begun.shape[1])).all()):
+            most = begun.shape[1] if self._apart else MOST
+            if len(of) != len(tensors.get("y", of[:0])) or not bool(((of >= 0) & (of < most)).all()):
                 raise ValueError("series are not those of the windows")
         self._begun = begun
         self.finish(done)

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -29,13 +28,13 @@ from streamgp_data.reading.cells import (
     LINE,
     NULLS,
     TEXT,
-    bare_name,
     fault,
     storable_text,
     unit_in,
     with_bookkeeping,
 )
 from streamgp_data.reading.files import FileSource
+from streamgp_data.reading.matching import unwanted
 from streamgp_data.reading.records import KEPT, RecordBlock
 from streamgp_data.sources.jsonl import Config, Jsonl, natural, unique_keys
 from streamgp_data.table import SEQ, Table
@@ -151,14 +150,8 @@ class Decoder:
     def _leave_out(self, table: Table | None, given: Collection[str], alien: Sequence[str]) -> str | None:
         """Leave out keys that the table does not have, told once; or why a row with them is not taken."""
         columns = [] if table is None else [name for name in table.schema.names if name not in (SEQ, *table.meta.keys)]
-        lacking = [name for name in columns if name not in given]
-        if len(lacking) == len(columns):
-            return "the table has no such key, and the row has none of the table's values"
-        for key in alien:
-            near = get_close_matches(bare_name(key).lower(), [bare_name(name).lower() for name in lacking], n=1)
-            found = next((name for name in lacking if [bare_name(name).lower()] == near), None)
-            if found is not None:
-                return f"the table has no key {key!r}, and the row lacks {found!r}: is it renamed?"
+        if (wrong := unwanted(columns, given, alien)) is not None:
+            return wrong
         if not self._told:
             self._told = True
             logging.getLogger("streamgp").warning(
@@ -252,7 +245,7 @@ class JsonMessages(Jsonl):
         assert isinstance(content.rows, list)
         return _named(self._parse(RecordBlock(b"\n".join(content.rows), 1, Position())), content, self._topic)
 
-    def _strange(self, one: Mapping[str, Any], alien: Sequence[str]) -> str | None:
+    def _strange(self, one: Mapping[str, Any], alien: Sequence[str], line: int) -> str | None:
         return self._leave(one, alien)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -10,12 +11,14 @@ import polars as pl
 from streamgp.forecasting.alarms import KINDS
 from streamgp_data.moments import Moments
 from streamgp_pipelines.learning.frames import percent
-from streamgp_pipelines.reporting.fans import stamps
+from streamgp_pipelines.reporting.fans import stamps, stretches, usual_step
 from streamgp_pipelines.reporting.figures import COLOURS, rounded
 from streamgp_pipelines.reporting.page import Figure, HtmlTable, Section
 
 NEWEST = 20
 """Alarms that are listed."""
+_FILLED = {"fill": "tonexty", "fillcolor": "rgba(0,114,178,0.2)"}
+_VALUE = {"mode": "lines", "line": {"color": "#000000", "width": 1.3}}
 SYMBOLS = {"anomaly": "x-thin-open", "change": "diamond-open", "stuck": "square-open"}
 
 
@@ -70,12 +73,13 @@ def _figure(own: pl.DataFrame, name: str, model: str, level: float, moments: Mom
     at = stamps(own["ds"], moments)
     low, high, truth = ([rounded(v) for v in own[column]] for column in (*_ends(model, level), "y"))
     edge = {"mode": "lines", "line": {"color": COLOURS[0], "width": 0.8}, "hoverinfo": "skip"}
-    data: list[dict[str, Any]] = [
-        {"x": at, "y": low, "name": f"low {percent(level)} %", "showlegend": False} | edge,
-        {"x": at, "y": high, "name": f"{percent(level)} %", "fill": "tonexty", "fillcolor": "rgba(0,114,178,0.2)"}
-        | edge,
-        {"x": at, "y": truth, "name": "value", "mode": "lines", "line": {"color": "#000000", "width": 1.3}},
-    ]
+    cuts, data = stretches(own["ds"], usual_step(own["ds"])), list[dict[str, Any]]()
+    for begin, end in pairwise([0, *cuts, own.height]):
+        part, first = slice(begin, end), not begin
+        kept = {"x": at[part], "showlegend": first}
+        data.append(kept | {"y": low[part], "name": f"low {percent(level)} %", "showlegend": False} | edge)
+        data.append(kept | {"y": high[part], "name": f"{percent(level)} %"} | _FILLED | edge)
+        data.append(kept | {"y": truth[part], "name": "value"} | _VALUE)
     counts = []
     for place, kind in enumerate(KINDS):
         hit = [row for row, text in enumerate(own["alarm"]) if text is not None and kind in text.split("+")]

@@ -21,6 +21,10 @@ MOST = 366
 """Origins of a series, at most."""
 PANELS = 6
 """Series, or targets of a series, at most."""
+_APART = 1.5
+"""Usual steps from which on there was no forecast between two times."""
+_REGULAR = 0.8
+"""Share of the steps that are near the usual one."""
 TRUTHS = 24
 """Truths of one fan, at least: forecasts of fewer steps are shown one after another."""
 
@@ -106,7 +110,12 @@ def forecast_page(found: Forecast, truth: pl.DataFrame | None = None) -> Page:
             "issued": stamps(ahead["cutoff"].head(1), moments)[0],
             "t": stamps(ahead["ds"], moments),
             "y": _rounded(ahead["y"]),
-            "before": {"t": stamps(past["ds"], moments), "y": _rounded(past["y"])},
+            "cuts": [],
+            "before": {
+                "t": stamps(past["ds"], moments),
+                "y": _rounded(past["y"]),
+                "cuts": stretches(past["ds"], usual_step(past["ds"])),
+            },
             "aside": {"t": stamps(apart["ds"], moments), "y": _rounded(apart["y"])},
             "models": [[_rounded(ahead[name]) for name in _names(model, levels)]],
         }
@@ -170,7 +179,7 @@ def _views(
     past, values = stamps(seen["ds"], moments), _rounded(seen["y"])
     cutoffs = origins["cutoff"]
     issued = stamps(cutoffs, moments)
-    behind = seen["ds"].search_sorted(keys["ds"]).to_list()
+    behind, usual = seen["ds"].search_sorted(keys["ds"]).to_list(), usual_step(seen["ds"])
     found = []
     for group in ranks.tolist():
         at = [one for rank in dict.fromkeys(group) for one in place.get(cutoffs[rank], [])]
@@ -183,7 +192,8 @@ def _views(
                 "issued": issued[group[0]],
                 "t": [ds[one] for one in at],
                 "y": [truths[one] for one in at],
-                "before": {"t": past[since], "y": values[since]},
+                "cuts": stretches(keys["ds"].gather(at), usual),
+                "before": {"t": past[since], "y": values[since], "cuts": stretches(seen["ds"][since], usual)},
                 "models": [[[column[one] for one in at] for column in numbers[name]] for name in scored],
             }
         )
@@ -196,6 +206,34 @@ def _numbers(keys: pl.DataFrame, frame: pl.LazyFrame, prefix: str, levels: Seque
     chosen = frame.select("cutoff", "ds", *names).join(keys.lazy().select("cutoff").unique(), on="cutoff", how="semi")
     found = keys.select("cutoff", "ds").join(chosen.collect(), on=["cutoff", "ds"], how="left", maintain_order="left")
     return [_rounded(found[name]) for name in names]
+
+
+def stretches(ds: pl.Series, usual: float | None) -> list[int]:
+    """Where a line is broken: the places after a time that nothing was forecast for, at which another stretch begins.
+
+    Args:
+        ds: (N,) times, in order.
+        usual: of `usual_step`.
+
+    Example:
+        >>> hours = pl.Series([0, 1, 2, 3, 9, 10, 11, 12])
+        >>> stretches(hours, usual_step(hours)), stretches(hours, None)
+        ([4], [])
+    """
+    if usual is None or len(ds) < 2:
+        return []
+    found: list[int] = (np.flatnonzero(np.diff(ds.to_physical().to_numpy()) > _APART * usual) + 1).tolist()
+    return found
+
+
+def usual_step(ds: pl.Series) -> float | None:
+    """The time from one row to the next, in units of these (N,) times in order; None where it is not the same for most,
+    so that no time is known to lack a forecast."""
+    steps = np.diff(ds.unique().sort().to_physical().to_numpy())
+    if not len(steps):
+        return None
+    usual = float(np.median(steps))
+    return usual if np.mean(np.abs(steps - usual) <= usual / 2) >= _REGULAR else None
 
 
 def _rounded(column: pl.Series) -> list[float | None]:

@@ -91,6 +91,11 @@ const numbered = (figure, table) => {
   return show;
 };
 
+// A line as one trace for each stretch of it: nothing is drawn where nothing was forecast.
+const broken = (cuts, trace) => [0, ...cuts].map((from, at) => ({
+  ...trace, x: trace.x.slice(from, cuts[at]), y: trace.y.slice(from, cuts[at]), legendgroup: trace.name, showlegend: at === 0 && trace.showlegend !== false,
+}));
+
 // One forecast at a time: a series, a model, and when it was issued.
 const fanOf = (figure, fan) => {
   const plot = figure.querySelector(".plot"), output = figure.querySelector("output");
@@ -124,13 +129,14 @@ const fanOf = (figure, fan) => {
     const known = view.y.map((y, at) => [y, at]).filter(([y, at]) => y !== null && made[0][at] !== null);
     for (let k = last; k >= 0; k -= 1) {
       const edge = { x: view.t, mode: "lines", line: { color: "#0072B2", width: 0.8, dash: ["dot", "dash", "solid"][k % 3] }, hoverinfo: "skip" };
-      traces.push({ ...edge, y: made[1 + 2 * k], showlegend: false });
-      traces.push({ ...edge, y: made[2 + 2 * k], fill: "tonexty", fillcolor: `rgba(0,114,178,${0.14 + 0.1 * (last - k)})`, name: `${fan.levels[k]} %` });
+      const low = broken(view.cuts, { ...edge, y: made[1 + 2 * k], showlegend: false });
+      const high = broken(view.cuts, { ...edge, y: made[2 + 2 * k], fill: "tonexty", fillcolor: `rgba(0,114,178,${0.14 + 0.1 * (last - k)})`, name: `${fan.levels[k]} %` });
+      low.forEach((one, at) => traces.push(one, high[at]));
     }
     const points = fan.binary ? { mode: "markers", marker: { symbol: "line-ns-open", size: 11, color: "#000" } } : { mode: "lines", line: { color: "#000", width: 1.3 } };
-    traces.push({ x: view.before.t, y: view.before.y, name: "before", ...points });
-    traces.push({ x: view.t, y: made[0], name: fan.middle, mode: "lines+markers", line: { color: "#D55E00", width: 2.2 }, marker: { size: fan.binary ? 7 : 0.1, symbol: "circle-open" } });
-    if (known.length) traces.push({ x: view.t, y: view.y, name: "what happened", mode: fan.binary ? "markers" : "lines+markers", line: { color: "#000", width: 1.3, dash: "dot" }, marker: { color: "#000", size: fan.binary ? 8 : 5, symbol: "x-thin-open" } });
+    traces.push(...broken(view.before.cuts, { x: view.before.t, y: view.before.y, name: "before", ...points }));
+    traces.push(...broken(view.cuts, { x: view.t, y: made[0], name: fan.middle, mode: "lines+markers", line: { color: "#D55E00", width: 2.2 }, marker: { size: fan.binary ? 7 : 0.1, symbol: "circle-open" } }));
+    if (known.length) traces.push(...broken(view.cuts, { x: view.t, y: view.y, name: "what happened", mode: fan.binary ? "markers" : "lines+markers", line: { color: "#000", width: 1.3, dash: "dot" }, marker: { color: "#000", size: fan.binary ? 8 : 5, symbol: "x-thin-open" } }));
     if (view.aside?.t.length) { // at the edge of the others, which they would flatten
       const drawn = [...view.before.y, ...made.flat()].filter((one) => one !== null);
       const edge = view.aside.y.map((one) => (one > Math.max(...drawn) ? Math.max(...drawn) : Math.min(...drawn)));

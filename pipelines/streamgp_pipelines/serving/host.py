@@ -50,11 +50,11 @@ def resume(
         tables: by their identity; the checkpoint's own is opened where it was, if it is not among them.
         device: to compute on.
         checkpoint_every: rows between checkpoints.
-        on_alarm: what alarms are passed on to.
+        on_alarm: what alarms are passed on to; where it raises none, a warning says so.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
-        StateError: it was trained in batch, or raises no alarms that could be passed on.
+        StateError: it was trained in batch.
         TableError: its table is not there, or was rolled back.
     """
     saved = read_checkpoint(directory)
@@ -69,7 +69,7 @@ def resume(
     warnings += of_no_row(saved, table.meta)
     learner, tail = forecasting.learner_of(saved, found)
     if on_alarm is not None and learner.alarms is None:
-        raise StateError(f"{directory} raises no alarms for --on-alarm", hint="train it with --alarm-rate 0.001")
+        warnings.append("it raises no alarms for --on-alarm: train it with --alarm-rate 0.001")
     recipe, spec = learner.recipe, learner.windows.spec
     config = TrainConfig.model_construct(
         table=table.path,

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgp.errors import ServiceError, UsageError
+from streamgp.errors import ServiceError, StreamgpError, TableError, UsageError
 from streamgp_data.admission import OTHER, Verdict
 from streamgp_data.event_time import NEVER
 from streamgp_data.ingestion.chunk import Faults, PreparedChunk, Sieve, put_future_aside
@@ -105,6 +105,8 @@ class Intake:
         last."""
         self.late = 0
         """Rows that came after a later row of their series."""
+        self.failure: StreamgpError | None = None
+        """Why the last commit could not be written; None where it was."""
         self.committed: list[Callable[[], None]] = []
         """Called after every commit, in the thread of the intake."""
         self._schema = pa.schema([field for field in table.schema if field.name != SEQ])
@@ -204,9 +206,11 @@ class Intake:
                 receipts = self._commit([part for part, _, _ in waiting])
             except BaseException as error:  # raised where its rows are waited for, whatever it is
                 self._look_again()
+                self.failure = error if isinstance(error, ServiceError | TableError) else None
                 for _, _, future in waiting:
                     future.set_exception(error)
                 continue
+            self.failure = None
             for (part, notes, future), receipt in zip(waiting, receipts, strict=True):
                 leapt = [one.detail for one in receipt.quarantined if one.reason in CLOCK] + list(notes)
                 self.leaps, self.last_leap = self.leaps + len(leapt), leapt[-1] if leapt else self.last_leap

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from threading import Event
 from typing import TypeVar
 
-from streamgp.errors import UsageError
+from streamgp.errors import StateError, UsageError
 from streamgp_data import remote
 from streamgp_data.instants import ELAPSED
 from streamgp_data.retry import Retry
@@ -54,6 +54,15 @@ class Service:
         return next((error for error in found if error is not None), None)
 
     @property
+    def failures(self) -> list[str]:
+        """Which tables could not be written when rows were sent last, and why."""
+        return [
+            f"rows of {PurePath(intake.table.path).name} could not be written: {intake.failure.message}"
+            for intake in self.intakes.values()
+            if intake.failure is not None
+        ]
+
+    @property
     def leaps(self) -> list[str]:
         """What those who ask for its health should know of the clocks of rows."""
         found = [
@@ -95,7 +104,7 @@ def serving(
     Raises:
         UsageError: two checkpoints have one name, a table is that of none, its rows have no time, or there is more
             than one for --source.
-        StateError: a checkpoint does not fit, or another process holds it.
+        StateError: a checkpoint does not fit, another process holds it, or none raises alarms for --on-alarm.
     """
     service = Service()
 
@@ -128,6 +137,11 @@ def serving(
             host.received = partial(_received, intake, host)
             intake.committed.append(host.wake)
             intake.reach = max(intake.reach, host.reach)
+        if config.on_alarm is not None and all(one.session.learner.alarms is None for one in service.hosts.values()):
+            raise StateError(
+                f"{', '.join(map(str, config.checkpoint))}: no alarms are raised for --on-alarm",
+                hint="train with --alarm-rate 0.001",
+            )
         strange = [table.path for id, table in tables.items() if id not in service.intakes]
         if strange:
             raise UsageError(f"--table {strange[0]} is the table of no checkpoint", hint="leave it out")

@@ -71,6 +71,10 @@ class Mix(ModelConfig):
         found: ModelConfig = getattr(self, name)
         return found
 
+    def own_units(self, shape: Shape) -> bool:
+        """With seasons."""
+        return shape.context is not None
+
     def functions(self, shape: Shape) -> int:
         """Those of the largest expert."""
         return self.of(self._largest(shape)).functions(shape)

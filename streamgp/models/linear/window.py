@@ -101,6 +101,10 @@ class Config(ModelConfig):
         """With seasons."""
         return self.direct(shape)
 
+    def own_units(self, shape: Shape) -> bool:
+        """With seasons."""
+        return self.direct(shape)
+
     def functions(self, shape: Shape) -> int:
         """Columns of a window, and hinges."""
         return shape.width + 1 + (KNOTS * len(shape.past) if shape.simulated else 0)

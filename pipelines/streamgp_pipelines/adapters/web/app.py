@@ -7,6 +7,7 @@ import base64
 import hashlib
 import itertools
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -23,7 +24,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from streamgp.errors import StreamgpError
+from streamgp.errors import DataError, StreamgpError
 from streamgp_data.table import SEQ
 from streamgp_pipelines.adapters.web.document import (
     ARROW,
@@ -53,6 +54,9 @@ from streamgp_pipelines.serving.view import Format, LearnerView, ordered
 FORMATS: dict[str, Format] = {JSON: "json", ARROW: "arrow", CSV: "csv"}
 BODY_SECONDS = 30.0
 """A body that takes longer to come is not waited for."""
+
+CATCH_UP_SECONDS = 5.0
+"""Rows that were sent are waited for as long, where known inputs seem to lack a value."""
 
 MOST_HISTORY = 500
 LOOKED = 10_000
@@ -298,11 +302,30 @@ async def _forecast(
         raise Refusal(404, f"query.series: there is no series {one[:80]!r}", hint, "query.series")
     marked, rows = future or (None, None)
     asked = (form, horizon, ordered(levels), ordered(quantiles))
-    beside = (marked, host.lagging, tuple(sorted({*series})) if series else None)
-    kept = view.kept("forecast", *asked, *beside)
-    if kept is None:
-        kept = await run_in_threadpool(view.forecast, *asked, rows, *beside)
-    return _response(kept, form, view)
+    named = tuple(sorted({*series})) if series else None
+    until = time.monotonic() + CATCH_UP_SECONDS
+    while True:
+        beside = (marked, host.lagging, named)
+        kept = view.kept("forecast", *asked, *beside)
+        try:
+            if kept is None:
+                kept = await run_in_threadpool(view.forecast, *asked, rows, *beside)
+            return _response(kept, form, view)
+        except DataError as error:  # of inputs that begin after rows which were sent, and are not learned yet
+            if (newer := await _newer(host, view, until)) is None:
+                if host.received() > view.rows:
+                    error.hint += "; rows that were sent before wait to be learned: ask again"
+                raise
+            view = newer
+
+
+async def _newer(host: Host, view: LearnerView, until: float) -> LearnerView | None:
+    """A view that has learned more of the rows that were received; None where there are no more, or not in time."""
+    while host.received() > view.rows and time.monotonic() < until and host.error is None:
+        if host.view is not None and host.view is not view:
+            return host.view
+        await asyncio.sleep(0.02)
+    return None
 
 
 def _nearest(name: str, series: Sequence[str]) -> str:
@@ -369,10 +392,11 @@ def _add_service(app: FastAPI, shared: _Shared) -> None:
 
     @app.get("/health", responses=state, summary="Alive", response_model_exclude_defaults=True)
     async def health(response: Response) -> ServiceState:
-        """Whether every learner runs."""
-        response.status_code = 200 if service.error is None else 503
-        status = "ok" if service.error is None else "a learner has ended"
-        return ServiceState(status=status, notes=[*service.notes, *service.leaps])
+        """Whether every learner runs, and the rows that were sent last could be written."""
+        failures = service.failures
+        response.status_code = 200 if service.error is None and not failures else 503
+        status = "a learner has ended" if service.error is not None else "rows cannot be written" if failures else "ok"
+        return ServiceState(status=status, notes=[*failures, *service.notes, *service.leaps])
 
     @app.get("/ready", responses=state, summary="Ready", response_model_exclude_defaults=True)
     async def ready(response: Response) -> ServiceState:
