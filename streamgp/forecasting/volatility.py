@@ -17,6 +17,9 @@ AT_ONCE, SHARE = 3, 0.7
 it. The error of a row is the median |error| of its steps: in a new regime all are about as large, and fewer times that
 covers them. One spike does not move it: of a row after it only the step is wrong whose forecast began at the spike, and
 of one step ahead that is the row after it alone."""
+FOLLOWED, LATEST = 3.0, 8
+"""The error of a row is at most `FOLLOWED` times the median of its shortest steps, one in `LATEST` of them and no fewer
+than three. Their forecasts began last: where a model follows a jump they are right, and most others began before it."""
 JUMPS = np.array([0.7, 0.3, 0.15])
 """(3,) Log excess of the volatility at once, the fast and the daily over the slow one that is taken for noise; twice it
 counts in full."""
@@ -133,7 +136,7 @@ class Volatility:
         of_row = np.full((rows * outputs, horizon), np.nan)
         of_row[place, column % horizon] = size / promised
         size = np.minimum(size, limit[local[row], output] * promised)
-        parts = [*(np.bincount(place, part, rows * outputs) / horizon for part in (size, promised)), _middle(of_row)]
+        parts = [*(np.bincount(place, part, rows * outputs) / horizon for part in (size, promised)), _present(of_row)]
         new: Floats = np.stack(parts, -1).reshape(rows, outputs, 3)
         found = KnownErrors(np.empty((rows, outputs, 3, 2)), np.empty((rows, *self._newest.shape[1:])))
         for block in blocks(local, len(held)):
@@ -263,6 +266,12 @@ def _middle(values: Floats) -> Floats:
     known = (~np.isnan(values)).sum(1, keepdims=True)
     middle = (np.maximum(known, 1) - 1) // 2
     return np.asarray(np.take_along_axis(np.sort(values, 1), middle, 1)[:, 0])  # NaN last
+
+
+def _present(errors: Floats) -> Floats:
+    """(R, H) |errors| over the profile, NaN = not known -> (R,) what they say of forecasts that begin now."""
+    of_latest = _middle(errors[:, : max(3, errors.shape[1] // LATEST)])
+    return np.asarray(np.fmin(_middle(errors), FOLLOWED * of_latest))
 
 
 def _newest(error: Floats, known: Bools, before: Floats) -> Floats:

@@ -10,17 +10,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
 
 from streamgp.base import Shape
 from streamgp.forecasting import volatility
 from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.streams import StreamIndex, blocks, firsts
-from streamgp.forecasting.volatility import AT_ONCE, SPIKE, Errors, KnownErrors, Volatility
+from streamgp.forecasting.volatility import AT_ONCE, FOLLOWED, SPIKE, Errors, KnownErrors, Volatility
 from streamgp.predictives.gaussian import Gaussian
 from tests.properties import examples
 
-OUTPUTS, HORIZON = 2, 3
+OUTPUTS, HORIZON = 2, 8
 SHAPE = Shape(targets=("y", "z"), horizon=HORIZON, lags=1, past=("y", "z"), future=())
 
 
@@ -50,8 +51,10 @@ def test_sums_are_those_of_a_loop_over_rows(series: list[int], halvings: int) ->
                 new = np.array([size.sum(), promised.sum()]) / HORIZON
                 rate = found._decay[:, None]
                 sums[code[at], output] = rate * sums[code[at], output] + (1 - rate) * new
-                ratio = np.sort(np.abs(error[own]) / promised)
-                last = ratio[(len(ratio) - 1) // 2]
+                ratio, step = np.abs(error[own]) / promised, column[own] % HORIZON
+                last = _lower_median(ratio)
+                if (step < 3).any():
+                    last = min(last, FOLLOWED * _lower_median(ratio[step < 3]))
                 newest[code[at], output] = [*newest[code[at], output, 1:], last]
         expected.sums[at], expected.newest[at] = sums[code[at]], newest[code[at]]
     errors = Errors(*map(torch.from_numpy, (code, row, column, error)))
@@ -66,9 +69,26 @@ def test_sums_are_those_of_a_loop_over_rows(series: list[int], halvings: int) ->
 @pytest.mark.parametrize(("horizon", "most"), [(1, 2.6), (2, 2.5), (4, 2.3)])
 def test_a_lone_spike_does_not_widen_bands_at_once(horizon: int, most: float) -> None:
     """Forecasts that repeat the last value are wrong at the spike, and once more at each step after it."""
-    shape = Shape(targets=("y",), horizon=horizon, lags=1, past=("y",), future=())
-    bands, y = Bands(shape, Calibration((95.0,))), np.random.default_rng(0).normal(size=180)
+    y = np.random.default_rng(0).normal(size=180)
     y[140] = 30.0
+    width = _widths(y, horizon)
+    usual, after = np.mean(width[60:135]), max(width[135:])
+    assert after < most * usual
+
+
+def test_a_jump_that_is_followed_does_not_widen_bands_at_once() -> None:
+    """At the third row of the new level the median of all 24 steps is of forecasts that began on the old one."""
+    y = np.random.default_rng(0).normal(size=180)
+    y[140:] += 100.0
+    width = _widths(y, 24)
+    usual = np.mean(width[60:115])
+    assert max(width[143 - 24 : 146 - 24]) < 8 * usual
+
+
+def _widths(y: NDArray[np.float64], horizon: int) -> list[float]:
+    """Of the 95 % band one step ahead, where forecasts repeat the last value."""
+    shape = Shape(targets=("y",), horizon=horizon, lags=1, past=("y",), future=())
+    bands = Bands(shape, Calibration((95.0,)))
     nobody, width = torch.zeros(1, dtype=torch.int64), list[float]()
     for t in range(horizon, len(y)):
         error = torch.from_numpy(y[t] - y[t - np.arange(1, horizon + 1)])
@@ -78,8 +98,11 @@ def test_a_lone_spike_does_not_widen_bands_at_once(horizon: int, most: float) ->
         errors = Errors(nobody, 0 * phase[0], torch.arange(horizon), error)
         ends = bands.issue(asked, errors).quantiles[:, 0, 0]
         width.append(float(ends[-1] - ends[0]))
-    usual, after = np.mean(width[60:135]), max(width[135:])
-    assert after < most * usual
+    return width
+
+
+def _lower_median(values: NDArray[np.float64]) -> float:
+    return float(np.sort(values)[(len(values) - 1) // 2])
 
 
 @given(st.lists(st.integers(0, 6), max_size=60), st.booleans())
