@@ -565,8 +565,8 @@ def suggestion(sample: pa.Array[Any]) -> str:
         >>> suggestion(pa.array([1704067200000]))
         'it looks like --time-format epoch-ms'
     """
-    if any(not TimeReader(Clock(kind, zone="UTC")).read(sample).bad.any() for kind in _ISO) and is_time(
-        pa.chunked_array([sample])
+    if is_time(pa.chunked_array([sample])) and any(
+        not TimeReader(Clock(kind, zone="UTC")).read(sample).bad.any() for kind in _ISO
     ):
         return "it looks like ISO 8601: --time-format iso"
     found = _epochs(numbers_in(sample)) if _may_be_numbers(sample.type) else {}
