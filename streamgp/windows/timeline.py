@@ -142,7 +142,13 @@ class Timeline:
         return np.asarray(self.table[at])
 
     def look(self, code: Ints, step: Ints, place: Ints, off: Ints, channels: slice) -> Floats:
-        """Values of `channels` at the steps `step` + `off`, (N, J, c); NaN where there is no row."""
+        """Values of `channels` at the steps `step` + `off`, (N, J, c); NaN where there is no row, or farther back than
+        `back`, where the line holds those of other series."""
+        far = off < -self.back
+        if far.any():
+            out = self.look(code, step, place, np.maximum(off, -self.back), channels).copy()
+            out[:, far] = np.nan
+            return out
         if self.line is not None and len(place) and place.min() >= 0:
             line = self.line[:, channels]
             if len(off) and off[-1] - off[0] == len(off) - 1 and (np.diff(off) == 1).all():
