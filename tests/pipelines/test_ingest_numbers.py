@@ -265,6 +265,16 @@ def test_words_that_are_read_as_missing_are_told(tmp_path: Path) -> None:
     assert rows(tmp_path / "t")["load"].to_list() == [1.5, None, None, None]
 
 
+def test_a_whole_number_beside_one_that_is_missing_stays(tmp_path: Path) -> None:
+    """Both are one float64."""
+    whole = [2**53, 2**53 + 1, 5]
+    source = write(
+        tmp_path / "a.csv", "\n".join(["ds,n", *(f"2024-01-{at + 1:02},{n}" for at, n in enumerate(whole)), ""])
+    )
+    take(tmp_path / "t", source, null=[str(2**53)])
+    assert rows(tmp_path / "t")["n"].to_list() == [None, 2**53 + 1, 5]
+
+
 @pytest.mark.parametrize("name", ["a.csv", "quoted.csv", "commas.csv", "a.jsonl"])
 def test_a_number_may_stand_for_a_missing_value(name: str, tmp_path: Path) -> None:
     """However the block is read that it is in, and however the number is written."""

@@ -14,8 +14,10 @@ import torch
 from streamgp.forecasting.calibration import Calibration
 from streamgp.transforms import Transform
 from streamgp.windows.windows import WindowSpec
+from streamgp_data import checkpoint
 from streamgp_pipelines.learning.making import learner_of
 from streamgp_pipelines.learning.recipe import Recipe, Schedule
+from streamgp_pipelines.learning.restored import check_manifest, recipe_of
 from tests.pipelines.worlds import frame_of, make_table, same_bits
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +62,17 @@ def test_what_is_restored_has_the_recipe_of_the_run(tmp_path: Path, options: Map
     begun, gone_on = (open_session(config_of(table, tmp_path / home, **options)) for home in ("new", "c"))
     assert load(tmp_path / "c").learner.recipe == begun.learner.recipe == gone_on.learner.recipe
     assert torch.is_tensor(next(iter(gone_on.learner.model.state()[0].values())))
+
+
+def test_a_checkpoint_from_before_series_had_units_is_read(tmp_path: Path) -> None:
+    from streamgp_pipelines import load
+    from tests.pipelines.worlds import run
+
+    run(make_table(tmp_path / "t", frame_of(200)), tmp_path / "c")
+    saved = checkpoint.read(tmp_path / "c")
+    del saved.manifest["recipe"]["scale"]  # type: ignore[attr-defined, union-attr]
+    check_manifest(saved)
+    assert recipe_of(saved).scale == "all" and load(tmp_path / "c").learner.recipe.scale == "auto"
 
 
 def test_learners_are_made_of_recipes_alone() -> None:

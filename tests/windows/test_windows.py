@@ -287,6 +287,20 @@ def test_many_series_keep_to_themselves() -> None:
     assert_array_equal(asks.x.past[:, :, 0].numpy(), 1000.0 * np.arange(300)[:, None] + np.array([1, 2]))
 
 
+def test_what_stands_in_for_a_reference_is_of_the_same_series() -> None:
+    """The season before it is farther back than rows are kept, where a micro-batch has another series' rows."""
+    spec = WindowSpec(
+        targets=("y",), series="s", time="t", every_ns=HOUR, lags=2, season=6, seasons=(6,), gaps="fill", contexts=False
+    )
+    y = [[size + row % 6 for row in range(60)] for size in (1000.0, 0.0)]
+    y[1][20] = NAN
+    rows = [Row(name, START + at * HOUR, {"y": y[k][at]}) for at in range(60) for k, name in enumerate("ab")]
+    windows = Windows(spec)
+    asks, _ = joined([windows.push(batch(spec, part)) for part in (rows[:50], rows[50:])])
+    reference = asks["future"][asks["series"] == 1][:, 0, 0]
+    assert len(reference) and reference.max() <= 5
+
+
 def test_dictionary_encoded_and_numbered_series() -> None:
     spec = WindowSpec(targets=("y",), lags=1, series="s")
     for series in (pa.array(["b", "a", "b"]).dictionary_encode(), pa.array([7, 3, 7])):

@@ -126,7 +126,10 @@ def convert(
             bare = bare.zip_with(~grouped, bare.str.replace_all(thousands, "", literal=True))
         number = _reals_of(bare, decimal)
         if named := null_numbers(nulls, decimal):
-            bare = bare.set(number.is_in(named).fill_null(False), None)
+            same = number.is_in(named)
+            if kind in _WHOLE:  # beyond, neighbours are one float64
+                same &= number.abs() < 2.0**53
+            bare = bare.set(same.fill_null(False), None)
             number = number.set(bare.is_null(), None)
         number = finite(number, beyond := infinite(number))
         missing = beyond & bare.str.contains(r"\d").fill_null(False).not_()

@@ -87,7 +87,7 @@ class _Recipe(_Said):
     schedule: _Schedule
     simulate: Count | None
     alarm_rate: Annotated[float, Field(gt=0, lt=1)] | None
-    scale: Literal["auto", "series", "all"]
+    scale: Literal["auto", "series", "all"] = "all"  # of checkpoints from before there was a choice
     buckets: Annotated[int, Field(ge=0, le=10**6)]
     read: Annotated[int, Field(ge=0, le=10**9)]
 
