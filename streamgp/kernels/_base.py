@@ -57,6 +57,11 @@ class Kernel(nn.Module, ABC):
         return dict.fromkeys(name for name, _ in self.named_parameters())
 
     @property
+    def fixed(self) -> dict[str, float]:
+        """What its shape hangs on and is not learned, such as nu of `matern`."""
+        return {}
+
+    @property
     def normals(self) -> int:
         """Standard normals that one draw of `frequencies` is made of; 0 where there is no spectral density to draw."""
         return 0

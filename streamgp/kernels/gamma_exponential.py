@@ -58,6 +58,10 @@ class GammaExponential(Stationary):
         self.gamma = config.gamma
         self.separable = config.separable or dims == 1
 
+    @property
+    def fixed(self) -> dict[str, float]:
+        return {"gamma": self.gamma}
+
     def correlation(self, x: Tensor, z: Tensor) -> Tensor:
         """(N, D), (M, D) -> (N, M); distances from differences, since r^γ makes much of the rounding of a product."""
         x, z = x / self.lengthscale, z / self.lengthscale

@@ -64,6 +64,10 @@ class Matern(Stationary):
         self.nu = config.nu
         self.separable = config.separable or dims == 1
 
+    @property
+    def fixed(self) -> dict[str, float]:
+        return {"nu": self.nu}
+
     def correlation(self, x: Tensor, z: Tensor) -> Tensor:
         """(N, D), (M, D) -> (N, M)"""
         rate = math.sqrt(2.0 * self.nu) / self.lengthscale

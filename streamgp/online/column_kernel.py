@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +22,16 @@ Array = NDArray[np.float64]
 
 
 class Term(NamedTuple):
-    """One kernel of a sum, with its hyper-parameters in the units of the columns."""
+    """One kernel of a sum: its hyper-parameters in the units of the columns, and what of its shape is not learned."""
 
     title: str
     values: dict[str, Array]
+    fixed: Mapping[str, float] = MappingProxyType({})
 
     def __str__(self) -> str:
-        return f"{self.title}({', '.join(f'{name}={shown(value)}' for name, value in self.values.items())})"
+        parts = [f"{name}={value:g}" for name, value in self.fixed.items()]
+        parts += [f"{name}={shown(value)}" for name, value in self.values.items()]
+        return f"{self.title}({', '.join(parts)})"
 
 
 class ColumnKernel:
@@ -123,7 +128,7 @@ class ColumnKernel:
         for prefix, part in _parts(whole):
             own = {name: self._in_units(values[prefix + name], unit, gain) for name, unit in part.units.items()}
             title = type(part).__name__ if learned.functions is None else f"Relevance of {type(part).__name__}"
-            found.append(Term(title, {name.replace("log_", ""): value for name, value in own.items()}))
+            found.append(Term(title, {name.replace("log_", ""): value for name, value in own.items()}, part.fixed))
         if learned.slopes is not None:
             columns = torch.bincount(self._inputs.groups)
             variance = (learned.slopes * columns[columns > 0].to(FLOAT)).log()

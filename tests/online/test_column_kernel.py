@@ -141,3 +141,8 @@ def _linear(model: Any, one: Any, other: Any) -> Any:
     learned = model.posterior.learned(model.inputs.groups)
     x, z = (model.inputs.of_flat(torch.from_numpy(part)) for part in (one, other))
     return (learned.slopes * (x @ z.T + 1) * model.outputs.scale.square().mean()).numpy()
+
+
+def test_what_of_its_shape_is_not_learned_is_printed() -> None:
+    model, _, _ = fitted("matern")
+    assert str(model.kernel).startswith("Matern(nu=1.5, lengthscale=[")
