@@ -338,6 +338,7 @@ TAKEN: dict[str, Taken] = {
         "ds,y\n0001-01-01,1\n1677-12-31,2\n1678-01-01,3\n2261-12-31,4\n2262-01-01,5\n9999-12-31,6\n",
         [3, 4],
         {"out of range": 4},
+        {"keep_going": True},
     ),
     "a clock that goes backwards": Taken("ds,y\n2024-01-05,5\n2024-01-04,4\n2024-01-03,3\n", [5, 4, 3], {}),
     "a clock that stands still": Taken(
@@ -381,7 +382,7 @@ TAKEN: dict[str, Taken] = {
         '{"ds":"2024-01-03","y":3}\n{"ds":"2024-01-04","y"\n["a"]\n{"ds":"2024-01-05","y":"x"}\n',
         [3],
         {"ragged": 2, "unparsable": 1},
-        None,
+        {"keep_going": True},
         "a.jsonl",
     ),
     "JSON with NaN": Taken('{"ds":"2024-01-03","y":NaN}\n{"ds":"2024-01-04","y":4}\n', [None, 4], {}, None, "a.jsonl"),
