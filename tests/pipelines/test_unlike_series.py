@@ -166,6 +166,26 @@ def test_moments_are_those_of_the_rows_however_they_come() -> None:
         assert np.allclose([units.location.item(), units.scale.item()], [rows.mean(), rows.std()])
 
 
+def test_a_micro_batch_touches_its_own_series_and_a_new_one_finds_room() -> None:
+    """What is held of the others is neither copied nor in the way, and the room for more is no state."""
+    own = OwnUnits(SHAPE, "auto")
+    x, series = windows([1.0, 500.0, 1.0])
+    own.see(x, series)
+    held, before = own._count, own._count.copy()
+    own.see(x.rows(slice(1, 2)), series[1:2])
+    assert own._count is held and np.argwhere((held != before).any(1)).ravel().tolist() == [1]
+    for code in (3, 4, 5):
+        own.see(x.rows(slice(0, 1)), torch.tensor([code]))
+    assert np.shares_memory(own._count[:4], own._count.base) and len(own._count.base) == 6  # type: ignore[arg-type]
+    tensors, rest = own.state()
+    assert [len(tensors[name]) for name in ("count", "mean", "square")] == [6, 6, 6]
+    again = OwnUnits(SHAPE, "auto")
+    again.restore(tensors, rest)
+    for one in (own, again):
+        one.see(x.rows(slice(0, 4)), torch.tensor([6, 0, 7, 6]))
+    assert all(torch.equal(one, other) for one, other in zip(own.state()[0].values(), again.state()[0].values()))
+
+
 def test_a_new_series_begins_with_what_its_window_shows() -> None:
     own = OwnUnits(SHAPE, "auto")
     own.see(*windows([1.0, 500.0]))

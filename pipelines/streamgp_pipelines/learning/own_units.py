@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import Inputs, Predictive, Shape
+from streamgp.forecasting.streams import extended
 from streamgp.online.scaling import FLAT, still
 from streamgp.state import Arrays, Declared, Value
 
@@ -120,24 +121,26 @@ class OwnUnits(Declared):
             return
         self._reserve(int(codes.max()) + 1)
         past = x.past[..., :channels].numpy()
-        fresh, first = np.unique(codes, return_index=True)
-        first = first[~self._count[fresh].any(1)]
-        values = np.concatenate([past[first, :-1].reshape(-1, channels), past[:, -1]])
-        of = np.concatenate([np.repeat(codes[first], past.shape[1] - 1), codes])
+        seen, first, at = np.unique(codes, return_index=True, return_inverse=True)
+        fresh = np.flatnonzero(~self._count[seen].any(1))
+        values = np.concatenate([past[first[fresh], :-1].reshape(-1, channels), past[:, -1]])
+        of = np.concatenate([np.repeat(fresh, past.shape[1] - 1), at])
         known = np.isfinite(values)
         values = np.where(known, values, 0.0)
 
         def sums(parts: Floats) -> Floats:
-            """(R, C) -> (S, C)"""
-            found = np.zeros_like(self._count)
+            """(R, C) -> (S', C) of the series that were seen."""
+            found = np.zeros((len(seen), channels))
             np.add.at(found, of, parts)
             return found
 
         count = sums(known.astype(np.float64))
         mean = sums(values) / np.maximum(count, 1.0)
         square = sums(np.where(known, values - mean[of], 0.0) ** 2) / np.maximum(count, 1.0)
-        total, self._mean, self._square = _joined((self._count, self._mean, self._square), (count, mean, square))
-        self._count = np.minimum(total, MEMORY)
+        total, self._mean[seen], self._square[seen] = _joined(
+            (self._count[seen], self._mean[seen], self._square[seen]), (count, mean, square)
+        )
+        self._count[seen] = np.minimum(total, MEMORY)
 
     def settle(self) -> list[str]:
         """Decide by what was seen; the channels that are in own units."""
@@ -207,7 +210,7 @@ class OwnUnits(Declared):
         if grown > 0:
             more = np.zeros((grown, len(self.names)))
             self._count, self._mean, self._square = (
-                np.concatenate([part, more]) for part in (self._count, self._mean, self._square)
+                extended(part, more) for part in (self._count, self._mean, self._square)
             )
 
 
