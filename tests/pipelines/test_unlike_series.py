@@ -183,7 +183,7 @@ def test_a_micro_batch_touches_its_own_series_and_a_new_one_finds_room() -> None
     again.restore(tensors, rest)
     for one in (own, again):
         one.see(x.rows(slice(0, 4)), torch.tensor([6, 0, 7, 6]))
-    assert all(torch.equal(one, other) for one, other in zip(own.state()[0].values(), again.state()[0].values()))
+    assert all(torch.equal(one, other) for one, other in zip(own.state()[0].values(), again.state()[0].values(), strict=True))
 
 
 def test_a_new_series_begins_with_what_its_window_shows() -> None:
@@ -201,6 +201,34 @@ def test_many_short_series_are_not_unlike_by_chance() -> None:
     past = torch.randn(900, 3, 3, generator=draw, dtype=FLOAT)
     own.see(Inputs(past, past.new_zeros(900, 1, 0)), torch.arange(900) % 150)
     assert own.settle() == []
+
+
+@pytest.mark.parametrize("level", [1.0, 1000.0])
+def test_a_machine_that_idles_in_the_warmup_decides_nothing(level: float) -> None:
+    """Rounding noise around a level is no scale: neither one to compare with, nor a unit."""
+    x, series = windows([1.0, 2.0, 3.0])
+    noise, idle = 6.7e-6 * level * torch.sign(x.past[..., 0]), series == 2
+    x.past[..., 0] = torch.where(idle[:, None], level + noise, x.past[..., 0])
+    own, always = OwnUnits(SHAPE, "auto"), OwnUnits(SHAPE, "series")
+    for one in (own, always):
+        one.see(x, series)
+    assert own.settle() == [] and always.settle() == ["y"]
+    assert always.of_series(torch.tensor([2])).scale.item() == pytest.approx(1e-3 * level, rel=1e-3)
+    z, _ = always.of(x.rows(idle), series[idle])
+    assert z.past[..., 0].abs().max() < 0.1
+
+
+def test_a_series_that_was_always_zero_has_the_unit_of_the_others() -> None:
+    x, series = windows([1e5, 2e5, 3e5, 0.0])
+    own = OwnUnits(SHAPE, "series")
+    own.see(x, series)
+    own.settle()
+    scale = own.of_series(torch.arange(5)).scale[:, 0]  # the last was never seen
+    assert scale[3] == scale[4] == scale[:3].median()
+    none = OwnUnits(SHAPE, "series")
+    none.see(x._replace(past=0 * x.past), series)
+    none.settle()
+    assert none.of_series(torch.arange(5)).scale.tolist() == [[1.0]] * 5
 
 
 def test_one_series_or_none_that_varies_decides_nothing() -> None:

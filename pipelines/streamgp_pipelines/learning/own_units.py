@@ -5,8 +5,10 @@
 A panel whose series differ in scale would be learned in units of the largest: one location, scale and noise of a model
 belong to all of its series. Whether they differ is decided once, when the model is fitted, by the windows of the
 warm-up: a channel is in own units where it varies more than UNLIKE times as much in one series as in another. Series of
-less than KNOWN rows, and of many the largest and smallest EXTREME, do not count, and neither does an input that is
-constant in each series, such as its size. Levels that differ decide nothing: those of random walks do by chance.
+less than KNOWN rows, and of many the largest and smallest EXTREME, do not count, and neither do those that stand still
+but for rounding, whose d is at most STILL·|m|: idle machines, and an input that is constant in each series, such as its
+size. Levels that differ decide nothing: those of random walks do by chance. In use d is at least STILL·|m|; of a series
+that was always 0, the median d of the others.
 
 m and d follow the rows, in order, and forget them with a time constant of MEMORY rows of the series. A series with
 fewer than FEW rows counts the past of its window as well. What is asked at a row sees rows up to it, those of its own
@@ -24,7 +26,7 @@ from torch import Tensor
 
 from streamgp.base import Inputs, Predictive, Shape
 from streamgp.forecasting.streams import extended
-from streamgp.online.scaling import FLAT, still
+from streamgp.online.scaling import STILL
 from streamgp.state import Arrays, Declared, Value
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -146,7 +148,7 @@ class OwnUnits(Declared):
         """Decide by what was seen; the channels that are in own units."""
         self.settled = True
         spread = np.sqrt(self._square)
-        varies = (self._count >= KNOWN) & (spread > FLAT * np.abs(self._mean))
+        varies = (self._count >= KNOWN) & (spread > STILL * np.abs(self._mean))
         for channel, known in enumerate(varies.T):
             self._own[channel] = unlike(spread[known, channel])
         if self.scale == "series":
@@ -198,11 +200,16 @@ class OwnUnits(Declared):
 
     def _in_use(self, held: tuple[Floats, Floats, Floats]) -> tuple[Tensor, Tensor]:
         """(N, C) locations and scales; 0 and 1 of channels that are as they are."""
-        location, spread = held[1], np.sqrt(held[2])
-        flat = spread <= FLAT * np.abs(location)
-        spread = np.where(flat, still(torch.from_numpy(np.abs(location))).numpy(), spread)
-        own = self._own
+        own, location = self._own, held[1]
+        spread = np.maximum(np.sqrt(held[2]), STILL * np.abs(location))
+        if (spread[:, own] == 0).any():
+            spread = np.where(spread > 0, spread, self._usual())
         return torch.from_numpy(np.where(own, location, 0.0)), torch.from_numpy(np.where(own, spread, 1.0))
+
+    def _usual(self) -> Floats:
+        """(C,) the median standard deviation of the series that vary; 1 where none does."""
+        each = [square[square > 0] for square in self._square.T]
+        return np.array([np.sqrt(np.median(some)) if len(some) else 1.0 for some in each])
 
     def _reserve(self, series: int) -> None:
         """Room for these series."""

@@ -16,6 +16,7 @@ from streamgp.errors import StateError, TableError, UsageError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.forecasting.calibration import Calibration
 from streamgp.model_config import models_with
+from streamgp.online.scaling import STILL
 from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
 from streamgp_data.disk import sync_above
@@ -386,8 +387,9 @@ def of_unlike_scale(config: TrainConfig, recipe: Recipe, survey: Survey) -> list
     rows, found = pl.DataFrame(pl.from_arrow(opening)), list[str]()
     for name in spec.targets:
         values = pl.col(name).cast(pl.Float64, strict=False).fill_nan(None).drop_nulls()
-        each = rows.group_by(spec.series).agg(spread=values.std(), count=values.len())
-        known = each.filter((pl.col("count") >= KNOWN) & (pl.col("spread") > 0))
+        each = rows.group_by(spec.series).agg(spread=values.std(), level=values.mean(), count=values.len())
+        still = pl.col("spread") <= STILL * pl.col("level").abs()
+        known = each.filter((pl.col("count") >= KNOWN) & ~still)
         if unlike(known["spread"].to_numpy()):
             instead = "--fleet, or without --simulate" if config.online else "--online"
             found.append(
