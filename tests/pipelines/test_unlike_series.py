@@ -13,9 +13,13 @@ from polars.testing import assert_frame_equal
 
 import streamgp
 from streamgp.base import FLOAT, Inputs, Shape
+from streamgp.errors import UsageError
 from streamgp_pipelines import load
+from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.own_units import MEMORY, OwnUnits
-from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run
+from streamgp_pipelines.learning.session import open_session
+from tests.pipelines.worlds import assert_same_state, config_of, frame_of, make_table, run
+from tests.words import naming
 
 SIZES = {"a": 1.0, "b": 1000.0}
 LINE: dict[str, Any] = {"season": None, "warmup": 150, "batch": 32, "lags": 4, "horizon": 2, "predictions": True}
@@ -129,6 +133,43 @@ def test_where_units_are_one_for_all_a_note_says_so(tmp_path: Path, options: dic
         assert any("unlike scale" in text for text in told) is not alike
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"fleet": True}, "--fleet"),
+        ({"simulate": 3, "horizon": 1}, "--simulate"),
+        ({"lags": 0, "horizon": 1, "inputs": "x"}, "--lags 0"),
+    ],
+)
+def test_units_of_series_are_refused_where_nothing_could_follow_them(options: dict[str, Any], named: str) -> None:
+    given = {"table": "t", "target": "y", "online": True, **options}
+    with pytest.raises(UsageError, match=naming(f"--scale {named} leave")):
+        TrainConfig.read({**given, "scale": "series"})
+    for scale in ("auto", "all"):
+        assert TrainConfig.read({**given, "scale": scale}).scale == scale
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "named"),
+    [
+        (panel(hours=30).drop("unique_id"), {}, "--scale one"),
+        (panel(hours=30).drop("t"), {"inputs": "x", "horizon": 1, "lags": None}, "--scale regression"),
+        (
+            panel(hours=30).with_columns(y=pl.col("k")),
+            {"model": "svdgp", "set": {"likelihood": "logistic"}, "horizon": 1},
+            "0 or 1",
+        ),
+    ],
+)
+def test_so_they_are_where_the_table_or_the_model_says_so(
+    tmp_path: Path, data: pl.DataFrame, options: dict[str, Any], named: str
+) -> None:
+    table = make_table(tmp_path / "table", data)
+    with pytest.raises(UsageError, match=naming(named)) as told:
+        open_session(config_of(table, tmp_path / "run", **(LINE | {"scale": "series", "predictions": None} | options)))
+    assert "leave" in told.value.hint
+
+
 def windows(sizes: list[float], rows: int = 80) -> tuple[Inputs, torch.Tensor]:
     """Windows of series of these sizes with a target y, an input u that is alike and one, w, that is constant."""
     draw, series = torch.Generator().manual_seed(0), torch.arange(rows) % len(sizes)
@@ -183,7 +224,9 @@ def test_a_micro_batch_touches_its_own_series_and_a_new_one_finds_room() -> None
     again.restore(tensors, rest)
     for one in (own, again):
         one.see(x.rows(slice(0, 4)), torch.tensor([6, 0, 7, 6]))
-    assert all(torch.equal(one, other) for one, other in zip(own.state()[0].values(), again.state()[0].values(), strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(own.state()[0].values(), again.state()[0].values(), strict=True)
+    )
 
 
 def test_a_new_series_begins_with_what_its_window_shows() -> None:

@@ -70,7 +70,8 @@ class OwnUnits(Declared):
 
     Args:
         shape: of the windows.
-        scale: auto: where series are unlike; series: always, but for inputs that are alike.
+        scale: auto: where series are unlike; series: always, but for inputs that are alike. Models whose windows have
+            units of their own, linear and ensemble with seasons, have none of these (`Recipe.own_units`).
 
     Attributes:
         settled: whether it was decided.

@@ -326,6 +326,8 @@ def made_recipe(
         warnings += check_simulates(config, model, spec)
     if binary and config.alarm_rate is not None:
         raise UsageError("an outcome of 0 or 1 has no alarms", hint="leave out --alarm-rate")
+    if binary and config.scale == "series":
+        raise UsageError("an outcome of 0 or 1 has no units of its own", hint="leave out --scale series")
     buckets, read = dealt(config, survey.count, saved) if config.fleet else (0, 0)
     recipe = replace(
         Recipe.of(config.model, config.set, spec, schedule, calibration, config.seed),
