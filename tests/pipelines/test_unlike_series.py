@@ -91,6 +91,26 @@ def test_a_run_goes_on_with_the_same_units(tmp_path: Path, rows: int) -> None:
     assert_same_state(tmp_path / "parts", tmp_path / "whole")
 
 
+@pytest.mark.slow
+def test_a_series_that_begins_after_a_restart_is_forecast_as_without_one(tmp_path: Path) -> None:
+    hour = (pl.col("t") - pl.col("t").min()).dt.total_hours()
+    late = (
+        panel()
+        .filter((pl.col("unique_id") == "b") & (hour >= 150))
+        .with_columns(unique_id=pl.lit("c"), y=pl.col("y") * 1000)
+    )
+    data = pl.concat([panel(), late]).sort("t", maintain_order=True)
+    told, whole = issued(tmp_path / "whole", data)
+    parts = tmp_path / "parts.parquet"
+    options = LINE | {"predictions": parts}
+    run(tmp_path / "whole.table", tmp_path / "parts", max_rows=280, **options)
+    again = run(tmp_path / "whole.table", tmp_path / "parts", **options)
+    found = pl.read_parquet(parts).sort("unique_id", "cutoff", "ds")
+    assert any("unlike scale" in text for text in told["warnings"]) and again["mae"] == told["mae"]
+    assert found.equals(whole) and found.filter(pl.col("unique_id") == "c").height
+    assert_same_state(tmp_path / "parts", tmp_path / "whole")
+
+
 def test_a_forecaster_and_its_forecast_are_in_the_units_of_the_table(tmp_path: Path) -> None:
     data = panel()
     issued(tmp_path / "run", data)

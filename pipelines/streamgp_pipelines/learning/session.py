@@ -262,7 +262,8 @@ def check_size(config: TrainConfig, spec: WindowSpec, survey: Survey, warmup: in
         fitted = min(fitted * series, table.rows)
     many = not config.online and not config.sample and fitted > FEW
     instead = f"--sample {FEW} holds no more windows; " if many else ""
-    parts = sizes.of_training(spec, series, table.rows, fitted, len(config.level), batch, given)
+    raises = config.alarm_rate is not None
+    parts = sizes.of_training(spec, series, table.rows, fitted, len(config.level), batch, given, raises)
     sizes.check(parts, config.max_memory, instead)
     for slow in sizes.slowness(spec.shape):
         logging.getLogger("streamgp").warning(slow)  # now: the end may be far
