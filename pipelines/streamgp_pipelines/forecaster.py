@@ -81,7 +81,8 @@ class Forecaster(Shown):
         warmup: rows that are fitted in batch and not scored.
         batch: rows of a micro-batch; default: the shortest season or 256, and fewer while there are few rows.
         simulate: steps up to which simulations are calibrated.
-        scale: auto: series of unlike scale are learned in units of their own; series, all: they are, or never.
+        scale: auto: series of unlike scale are learned in units of their own; series, all: they are, or never. With
+            seasons both act alike for linear and ensemble, whose windows have units of their own.
         alarm_rate: nominal false-alarm rate of `alarms`; default: none are raised.
         seed: of every draw.
         device: to compute on. Of these, the flags of `streamgp train` say more.

@@ -36,6 +36,7 @@ from torch import Tensor
 from streamgp.base import Due, Json, Shape
 from streamgp.forecasting.issued import LOG_SCALE
 from streamgp.forecasting.masses import YOUNGEST, Masses
+from streamgp.forecasting.streams import extended
 from streamgp.state import Arrays, Declared, Nested, Value
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -349,20 +350,20 @@ class Alarms(Declared):
         return np.zeros((units, PAST + 1, 2, BINS)), level, np.zeros((units, 2, RUNS, 2))
 
     def reserve(self, series: int) -> None:
-        """Room for this number of series."""
+        """Room for this number of series; it doubles."""
         grown = series - len(self._last)
         if grown > 0:
             outputs = self.shape.outputs
             if self.apart:
                 held, fresh = (self._counts, self._level, self._repeats), self._fresh(grown * outputs)
-                self._counts, self._level, self._repeats = map(np.concatenate, zip(held, fresh, strict=True))
+                self._counts, self._level, self._repeats = map(extended, held, fresh)
                 self._masses.reserve(grown * outputs)
-            self._bets = np.concatenate([self._bets, np.full((grown, outputs, len(POWERS) + 1), -np.inf)])
+            self._bets = extended(self._bets, np.full((grown, outputs, len(POWERS) + 1), -np.inf))
             new = np.full((grown, outputs, 2), np.nan)
             new[..., RUN] = 0.0
-            self._last = np.concatenate([self._last, new])
+            self._last = extended(self._last, new)
             calm = np.broadcast_to(np.arange(PAST) % 2.0, (grown, outputs, PAST))
-            self._calm = np.concatenate([self._calm, calm])
+            self._calm = extended(self._calm, calm)
 
 
 def e_detectors(series: Ints, bets: Floats, start: Floats, alarm: NDArray[np.bool_]) -> Floats:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import FLOAT
+from streamgp.forecasting.streams import extended
 from streamgp.state import Arrays, Declared
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -105,10 +106,10 @@ class Masses(Declared):
         self._precision = np.zeros((outputs, SLOTS, 2, WIDTH, WIDTH))
 
     def reserve(self, outputs: int) -> None:
-        """Room for this many more outputs."""
+        """Room for this many more outputs; it doubles."""
         fresh = Masses(outputs, self._horizon)
         for name in _STATE:
-            setattr(self, name, np.concatenate([getattr(self, name), getattr(fresh, name)]))
+            setattr(self, name, extended(getattr(self, name), getattr(fresh, name)))
 
     @property
     def met(self) -> Bools:

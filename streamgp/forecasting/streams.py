@@ -92,6 +92,27 @@ def longer(array: NDArray[Number], rows: int) -> NDArray[Number]:
     return np.concatenate([array, np.zeros((rows, *array.shape[1:]), array.dtype)])
 
 
+def extended(array: NDArray[Number], more: NDArray[Number]) -> NDArray[Number]:
+    """An array with these rows after its own, in the room that an earlier call left, else in twice the room.
+
+    Rows that come one by one so cost nothing on the whole. The result takes the place of the array, whose memory it
+    may share; a slice of another array is no argument, as the rows after it would be lost.
+
+    Example:
+        >>> one = extended(np.ones((2, 1)), np.zeros((1, 1)))
+        >>> two = extended(one, np.full((1, 1), 5.0))
+        >>> two.tolist(), np.shares_memory(one, two)
+        ([[1.0], [1.0], [0.0], [5.0]], True)
+    """
+    count, room = len(array) + len(more), array.base
+    spare = isinstance(room, np.ndarray) and room.dtype == array.dtype and room.shape[1:] == array.shape[1:]
+    if not (spare and isinstance(room, np.ndarray) and len(room) >= count and room.flags.c_contiguous):
+        room = np.empty((max(count, 2 * len(array)), *array.shape[1:]), array.dtype)
+        room[: len(array)] = array
+    room[len(array) : count] = more
+    return room[:count]
+
+
 def blocks(at: Ints, count: int) -> Iterator[AlignedStreams]:
     """The rows of streams side by side, those that have about as many together: at most as many again are left empty.
 

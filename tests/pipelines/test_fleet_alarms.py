@@ -82,6 +82,39 @@ def test_judging_series_apart_is_judging_each_alone(targets: tuple[str, ...]) ->
         Alarms(shape, (0.025, 0.5, 0.975), rate=0.05).restore(*together.state())
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_series_that_first_appears_after_a_restart_is_judged_as_without_one(apart: bool) -> None:
+    """What a state leaves out, the room for more series, changes nothing."""
+    shape = Shape(targets=("y", "z"), horizon=1, lags=1, past=("y", "z"), future=())
+    whole, again = (Alarms(shape, (0.025, 0.5, 0.975), rate=0.05, apart=apart) for _ in range(2))
+    draw = torch.Generator().manual_seed(0)
+    for known in (1, 2, 3, 4, 7, 5):
+        series = torch.randint(known, (120,), generator=draw).repeat_interleave(2)
+        y = (3 * torch.randn(len(series), dtype=FLOAT, generator=draw)).round()
+        found, expected = again.judge(due(shape, series, y)), whole.judge(due(shape, series, y))
+        assert all(
+            torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(found, expected, strict=True)
+        )
+        tensors, rest = again.state()
+        again = Alarms(shape, (0.025, 0.5, 0.975), rate=0.05, apart=apart)
+        again.restore(tensors, rest)
+    assert len(tensors["last"]) == 7
+    assert all(torch.equal(one, tensors[name]) for name, one in whole.state()[0].items())
+
+
+def test_room_for_series_that_come_one_by_one_doubles() -> None:
+    shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
+    alarms, moved = Alarms(shape, (0.025, 0.5, 0.975), rate=0.05, apart=True), 0
+    for series in range(1, 129):
+        before = alarms._counts.ctypes.data
+        alarms.reserve(series)
+        moved += alarms._counts.ctypes.data != before
+    fresh = Alarms(shape, (0.025, 0.5, 0.975), rate=0.05, apart=True)
+    fresh.reserve(128)
+    assert moved <= 9
+    assert all(one.allclose(fresh.state()[0][name], equal_nan=True) for name, one in alarms.state()[0].items())
+
+
 def due(shape: Shape, series: torch.Tensor, y: torch.Tensor) -> Due:
     """Truths of forecasts of N(0, 1), target after target in each row."""
     row, one = torch.arange(len(y)), torch.ones(len(y), 1, dtype=FLOAT)
@@ -103,6 +136,22 @@ def test_a_fleet_that_is_stopped_raises_the_same(tmp_path: Path) -> None:
     assert_frame_equal(
         pl.read_parquet(path).sort("unique_id", "cutoff", "ds"), issued.sort("unique_id", "cutoff", "ds")
     )
+
+
+@pytest.mark.slow
+def test_a_series_that_begins_after_a_restart_is_forecast_and_judged_as_without_one(tmp_path: Path) -> None:
+    hour = (pl.col("t") - pl.col("t").min()).dt.total_hours()
+    data = panel(300).filter((pl.col("unique_id") != "c") | (hour >= 160))
+    whole, issued = fleet(tmp_path / "whole", data)
+    path = tmp_path / "pieces.parquet"
+    options = OPTIONS | {"fleet": True, "predictions": path}
+    table = make_table(tmp_path / "t", data.filter(hour < 150))
+    run(table, tmp_path / "pieces", **options)
+    append(table, data.filter(hour >= 150))
+    assert scores_of(run(table, tmp_path / "pieces", **options)) == scores_of(whole)
+    assert_same_state(tmp_path / "pieces", tmp_path / "whole")
+    found, expected = of(pl.read_parquet(path), "c"), of(issued, "c")
+    assert found.height and found["linear-p"].count() and found.equals(expected)
 
 
 @pytest.mark.slow

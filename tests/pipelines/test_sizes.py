@@ -14,6 +14,7 @@ import torch
 from streamgp.base import FLOAT, Inputs
 from streamgp.context import Context
 from streamgp.errors import UsageError
+from streamgp.forecasting.alarms import Alarms
 from streamgp.forecasting.bands import Bands
 from streamgp.forecasting.calibration import Calibration
 from streamgp.models.svdgp import SharedFleet
@@ -104,6 +105,20 @@ def test_a_fleet_on_one_kernel_takes_what_is_estimated(horizon: int) -> None:
     held = sum(part.nbytes for part in fleet.state()[0].values()) / 4
     assert held < settings.bytes_of(spec.shape) < 5 * held
     assert sum(part.nbytes for part in bands.state()[0].values()) / 4 < sizes.calibration(spec.shape)
+
+
+@pytest.mark.parametrize("targets", [("y",), ("y", "z")])
+def test_alarms_of_a_fleet_take_what_is_estimated(targets: tuple[str, ...]) -> None:
+    spec = WindowSpec(targets=targets, lags=4, fleet=True)
+    alarms = Alarms(spec.shape, (0.025, 0.5, 0.975), 0.01, apart=True)
+    alarms.reserve(4)
+    held = sum(part.nbytes for part in alarms.state()[0].values()) / 4
+    assert held < sizes.alarms(spec.shape) / 3 < 1.1 * held
+    parts = [
+        sizes.of_training(spec, 100, 10**5, 1000, 3, 256, model_settings("linear", {}), raises)
+        for raises in (False, True)
+    ]
+    assert sum(parts[1].values()) - sum(parts[0].values()) == 100 * sizes.alarms(spec.shape)
 
 
 def test_a_fleet_that_does_not_fit_is_refused() -> None:

@@ -13,9 +13,13 @@ from polars.testing import assert_frame_equal
 
 import streamgp
 from streamgp.base import FLOAT, Inputs, Shape
+from streamgp.errors import UsageError
 from streamgp_pipelines import load
+from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.own_units import MEMORY, OwnUnits
-from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run
+from streamgp_pipelines.learning.session import open_session
+from tests.pipelines.worlds import assert_same_state, config_of, frame_of, make_table, run
+from tests.words import naming
 
 SIZES = {"a": 1.0, "b": 1000.0}
 LINE: dict[str, Any] = {"season": None, "warmup": 150, "batch": 32, "lags": 4, "horizon": 2, "predictions": True}
@@ -87,6 +91,26 @@ def test_a_run_goes_on_with_the_same_units(tmp_path: Path, rows: int) -> None:
     assert_same_state(tmp_path / "parts", tmp_path / "whole")
 
 
+@pytest.mark.slow
+def test_a_series_that_begins_after_a_restart_is_forecast_as_without_one(tmp_path: Path) -> None:
+    hour = (pl.col("t") - pl.col("t").min()).dt.total_hours()
+    late = (
+        panel()
+        .filter((pl.col("unique_id") == "b") & (hour >= 150))
+        .with_columns(unique_id=pl.lit("c"), y=pl.col("y") * 1000)
+    )
+    data = pl.concat([panel(), late]).sort("t", maintain_order=True)
+    told, whole = issued(tmp_path / "whole", data)
+    parts = tmp_path / "parts.parquet"
+    options = LINE | {"predictions": parts}
+    run(tmp_path / "whole.table", tmp_path / "parts", max_rows=280, **options)
+    again = run(tmp_path / "whole.table", tmp_path / "parts", **options)
+    found = pl.read_parquet(parts).sort("unique_id", "cutoff", "ds")
+    assert any("unlike scale" in text for text in told["warnings"]) and again["mae"] == told["mae"]
+    assert found.equals(whole) and found.filter(pl.col("unique_id") == "c").height
+    assert_same_state(tmp_path / "parts", tmp_path / "whole")
+
+
 def test_a_forecaster_and_its_forecast_are_in_the_units_of_the_table(tmp_path: Path) -> None:
     data = panel()
     issued(tmp_path / "run", data)
@@ -129,6 +153,43 @@ def test_where_units_are_one_for_all_a_note_says_so(tmp_path: Path, options: dic
         assert any("unlike scale" in text for text in told) is not alike
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"fleet": True}, "--fleet"),
+        ({"simulate": 3, "horizon": 1}, "--simulate"),
+        ({"lags": 0, "horizon": 1, "inputs": "x"}, "--lags 0"),
+    ],
+)
+def test_units_of_series_are_refused_where_nothing_could_follow_them(options: dict[str, Any], named: str) -> None:
+    given = {"table": "t", "target": "y", "online": True, **options}
+    with pytest.raises(UsageError, match=naming(f"--scale {named} leave")):
+        TrainConfig.read({**given, "scale": "series"})
+    for scale in ("auto", "all"):
+        assert TrainConfig.read({**given, "scale": scale}).scale == scale
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "named"),
+    [
+        (panel(hours=30).drop("unique_id"), {}, "--scale one"),
+        (panel(hours=30).drop("t"), {"inputs": "x", "horizon": 1, "lags": None}, "--scale regression"),
+        (
+            panel(hours=30).with_columns(y=pl.col("k")),
+            {"model": "svdgp", "set": {"likelihood": "logistic"}, "horizon": 1},
+            "0 or 1",
+        ),
+    ],
+)
+def test_so_they_are_where_the_table_or_the_model_says_so(
+    tmp_path: Path, data: pl.DataFrame, options: dict[str, Any], named: str
+) -> None:
+    table = make_table(tmp_path / "table", data)
+    with pytest.raises(UsageError, match=naming(named)) as told:
+        open_session(config_of(table, tmp_path / "run", **(LINE | {"scale": "series", "predictions": None} | options)))
+    assert "leave" in told.value.hint
+
+
 def windows(sizes: list[float], rows: int = 80) -> tuple[Inputs, torch.Tensor]:
     """Windows of series of these sizes with a target y, an input u that is alike and one, w, that is constant."""
     draw, series = torch.Generator().manual_seed(0), torch.arange(rows) % len(sizes)
@@ -166,6 +227,28 @@ def test_moments_are_those_of_the_rows_however_they_come() -> None:
         assert np.allclose([units.location.item(), units.scale.item()], [rows.mean(), rows.std()])
 
 
+def test_a_micro_batch_touches_its_own_series_and_a_new_one_finds_room() -> None:
+    """What is held of the others is neither copied nor in the way, and the room for more is no state."""
+    own = OwnUnits(SHAPE, "auto")
+    x, series = windows([1.0, 500.0, 1.0])
+    own.see(x, series)
+    held, before = own._count, own._count.copy()
+    own.see(x.rows(slice(1, 2)), series[1:2])
+    assert own._count is held and np.argwhere((held != before).any(1)).ravel().tolist() == [1]
+    for code in (3, 4, 5):
+        own.see(x.rows(slice(0, 1)), torch.tensor([code]))
+    assert np.shares_memory(own._count[:4], own._count.base) and len(own._count.base) == 6  # type: ignore[arg-type]
+    tensors, rest = own.state()
+    assert [len(tensors[name]) for name in ("count", "mean", "square")] == [6, 6, 6]
+    again = OwnUnits(SHAPE, "auto")
+    again.restore(tensors, rest)
+    for one in (own, again):
+        one.see(x.rows(slice(0, 4)), torch.tensor([6, 0, 7, 6]))
+    assert all(
+        torch.equal(one, other) for one, other in zip(own.state()[0].values(), again.state()[0].values(), strict=True)
+    )
+
+
 def test_a_new_series_begins_with_what_its_window_shows() -> None:
     own = OwnUnits(SHAPE, "auto")
     own.see(*windows([1.0, 500.0]))
@@ -181,6 +264,34 @@ def test_many_short_series_are_not_unlike_by_chance() -> None:
     past = torch.randn(900, 3, 3, generator=draw, dtype=FLOAT)
     own.see(Inputs(past, past.new_zeros(900, 1, 0)), torch.arange(900) % 150)
     assert own.settle() == []
+
+
+@pytest.mark.parametrize("level", [1.0, 1000.0])
+def test_a_machine_that_idles_in_the_warmup_decides_nothing(level: float) -> None:
+    """Rounding noise around a level is no scale: neither one to compare with, nor a unit."""
+    x, series = windows([1.0, 2.0, 3.0])
+    noise, idle = 6.7e-6 * level * torch.sign(x.past[..., 0]), series == 2
+    x.past[..., 0] = torch.where(idle[:, None], level + noise, x.past[..., 0])
+    own, always = OwnUnits(SHAPE, "auto"), OwnUnits(SHAPE, "series")
+    for one in (own, always):
+        one.see(x, series)
+    assert own.settle() == [] and always.settle() == ["y"]
+    assert always.of_series(torch.tensor([2])).scale.item() == pytest.approx(1e-3 * level, rel=1e-3)
+    z, _ = always.of(x.rows(idle), series[idle])
+    assert z.past[..., 0].abs().max() < 0.1
+
+
+def test_a_series_that_was_always_zero_has_the_unit_of_the_others() -> None:
+    x, series = windows([1e5, 2e5, 3e5, 0.0])
+    own = OwnUnits(SHAPE, "series")
+    own.see(x, series)
+    own.settle()
+    scale = own.of_series(torch.arange(5)).scale[:, 0]  # the last was never seen
+    assert scale[3] == scale[4] == scale[:3].median()
+    none = OwnUnits(SHAPE, "series")
+    none.see(x._replace(past=0 * x.past), series)
+    none.settle()
+    assert none.of_series(torch.arange(5)).scale.tolist() == [[1.0]] * 5
 
 
 def test_one_series_or_none_that_varies_decides_nothing() -> None:

@@ -270,7 +270,8 @@ class TrainConfig(FromBroker, RunConfig):
     scale: Annotated[Literal["auto", "series", "all"], Flag(HelpPanel.ONLINE)] = Field(
         "auto",
         description="Units of the series of a panel that share a model: series: each in those of its own standard "
-        "deviation; all: one for all; auto: series where one varies ten times as much as another in the warm-up",
+        "deviation; all: one for all; auto: series where one varies ten times as much as another in the warm-up. With "
+        "seasons linear and ensemble have units of their own for each window, and series and all act alike there",
     )
     follow: Annotated[Follow, Flag(HelpPanel.ONLINE)] = False
     metrics: Annotated[MetricsAt, Flag(HelpPanel.RUN, "HOST:PORT")] = None
@@ -307,6 +308,12 @@ class TrainConfig(FromBroker, RunConfig):
             unfit = {"simulate": None, "init": None, "transform": ("none",)}
             if never := [name for name, usual in unfit.items() if getattr(self, name) != usual]:
                 raise ValueError(f"--fleet goes without --{never[0].replace('_', '-')}")
+        if self.scale == "series":
+            apart = {"--fleet": self.fleet, "--simulate": self.simulate is not None, "--lags 0": self.lags == 0}
+            if never := [flag for flag, there in apart.items() if there]:
+                raise ValueError(
+                    f"--scale series is of series whose past one model looks at: leave it out, or {never[0]}"
+                )
         if self.late == "use" and self.simulate is not None:
             raise ValueError("--simulate calibrates by rows in their order: leave out --late use")
         if self.engine == "ray" and self.online and not self.fleet:

@@ -64,6 +64,13 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta, clock: t
     fleet = isinstance(config, TrainConfig) and config.fleet
     if fleet and meta.series is None:
         raise UsageError("--fleet is for several series, and this table has one", hint="leave it out")
+    if isinstance(config, TrainConfig) and config.scale == "series":
+        if meta.series is None:
+            hint = "leave it out, or ingest the source into a new table with --series COLUMN"
+            raise UsageError("--scale series is for several series, and this table has one", hint=hint)
+        if lags == 0:
+            hint = "leave it out, or give --lags to look back over rows"
+            raise UsageError("--scale series is of the past of series, and regression (--lags 0) has none", hint=hint)
     return WindowSpec(
         targets=targets,
         inputs=inputs,

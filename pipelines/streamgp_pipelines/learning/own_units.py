@@ -5,8 +5,10 @@
 A panel whose series differ in scale would be learned in units of the largest: one location, scale and noise of a model
 belong to all of its series. Whether they differ is decided once, when the model is fitted, by the windows of the
 warm-up: a channel is in own units where it varies more than UNLIKE times as much in one series as in another. Series of
-less than KNOWN rows, and of many the largest and smallest EXTREME, do not count, and neither does an input that is
-constant in each series, such as its size. Levels that differ decide nothing: those of random walks do by chance.
+less than KNOWN rows, and of many the largest and smallest EXTREME, do not count, and neither do those that stand still
+but for rounding, whose d is at most STILL·|m|: idle machines, and an input that is constant in each series, such as its
+size. Levels that differ decide nothing: those of random walks do by chance. In use d is at least STILL·|m|; of a series
+that was always 0, the median d of the others.
 
 m and d follow the rows, in order, and forget them with a time constant of MEMORY rows of the series. A series with
 fewer than FEW rows counts the past of its window as well. What is asked at a row sees rows up to it, those of its own
@@ -23,7 +25,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import Inputs, Predictive, Shape
-from streamgp.online.scaling import FLAT, still
+from streamgp.forecasting.streams import extended
+from streamgp.online.scaling import STILL
 from streamgp.state import Arrays, Declared, Value
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -67,7 +70,8 @@ class OwnUnits(Declared):
 
     Args:
         shape: of the windows.
-        scale: auto: where series are unlike; series: always, but for inputs that are alike.
+        scale: auto: where series are unlike; series: always, but for inputs that are alike. Models whose windows have
+            units of their own, linear and ensemble with seasons, have none of these (`Recipe.own_units`).
 
     Attributes:
         settled: whether it was decided.
@@ -120,30 +124,32 @@ class OwnUnits(Declared):
             return
         self._reserve(int(codes.max()) + 1)
         past = x.past[..., :channels].numpy()
-        fresh, first = np.unique(codes, return_index=True)
-        first = first[~self._count[fresh].any(1)]
-        values = np.concatenate([past[first, :-1].reshape(-1, channels), past[:, -1]])
-        of = np.concatenate([np.repeat(codes[first], past.shape[1] - 1), codes])
+        seen, first, at = np.unique(codes, return_index=True, return_inverse=True)
+        fresh = np.flatnonzero(~self._count[seen].any(1))
+        values = np.concatenate([past[first[fresh], :-1].reshape(-1, channels), past[:, -1]])
+        of = np.concatenate([np.repeat(fresh, past.shape[1] - 1), at])
         known = np.isfinite(values)
         values = np.where(known, values, 0.0)
 
         def sums(parts: Floats) -> Floats:
-            """(R, C) -> (S, C)"""
-            found = np.zeros_like(self._count)
+            """(R, C) -> (S', C) of the series that were seen."""
+            found = np.zeros((len(seen), channels))
             np.add.at(found, of, parts)
             return found
 
         count = sums(known.astype(np.float64))
         mean = sums(values) / np.maximum(count, 1.0)
         square = sums(np.where(known, values - mean[of], 0.0) ** 2) / np.maximum(count, 1.0)
-        total, self._mean, self._square = _joined((self._count, self._mean, self._square), (count, mean, square))
-        self._count = np.minimum(total, MEMORY)
+        total, self._mean[seen], self._square[seen] = _joined(
+            (self._count[seen], self._mean[seen], self._square[seen]), (count, mean, square)
+        )
+        self._count[seen] = np.minimum(total, MEMORY)
 
     def settle(self) -> list[str]:
         """Decide by what was seen; the channels that are in own units."""
         self.settled = True
         spread = np.sqrt(self._square)
-        varies = (self._count >= KNOWN) & (spread > FLAT * np.abs(self._mean))
+        varies = (self._count >= KNOWN) & (spread > STILL * np.abs(self._mean))
         for channel, known in enumerate(varies.T):
             self._own[channel] = unlike(spread[known, channel])
         if self.scale == "series":
@@ -195,11 +201,16 @@ class OwnUnits(Declared):
 
     def _in_use(self, held: tuple[Floats, Floats, Floats]) -> tuple[Tensor, Tensor]:
         """(N, C) locations and scales; 0 and 1 of channels that are as they are."""
-        location, spread = held[1], np.sqrt(held[2])
-        flat = spread <= FLAT * np.abs(location)
-        spread = np.where(flat, still(torch.from_numpy(np.abs(location))).numpy(), spread)
-        own = self._own
+        own, location = self._own, held[1]
+        spread = np.maximum(np.sqrt(held[2]), STILL * np.abs(location))
+        if (spread[:, own] == 0).any():
+            spread = np.where(spread > 0, spread, self._usual())
         return torch.from_numpy(np.where(own, location, 0.0)), torch.from_numpy(np.where(own, spread, 1.0))
+
+    def _usual(self) -> Floats:
+        """(C,) the median standard deviation of the series that vary; 1 where none does."""
+        each = [square[square > 0] for square in self._square.T]
+        return np.array([np.sqrt(np.median(some)) if len(some) else 1.0 for some in each])
 
     def _reserve(self, series: int) -> None:
         """Room for these series."""
@@ -207,7 +218,7 @@ class OwnUnits(Declared):
         if grown > 0:
             more = np.zeros((grown, len(self.names)))
             self._count, self._mean, self._square = (
-                np.concatenate([part, more]) for part in (self._count, self._mean, self._square)
+                extended(part, more) for part in (self._count, self._mean, self._square)
             )
 
 

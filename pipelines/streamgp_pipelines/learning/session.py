@@ -16,6 +16,7 @@ from streamgp.errors import StateError, TableError, UsageError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.forecasting.calibration import Calibration
 from streamgp.model_config import models_with
+from streamgp.online.scaling import STILL
 from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
 from streamgp_data.disk import sync_above
@@ -261,7 +262,8 @@ def check_size(config: TrainConfig, spec: WindowSpec, survey: Survey, warmup: in
         fitted = min(fitted * series, table.rows)
     many = not config.online and not config.sample and fitted > FEW
     instead = f"--sample {FEW} holds no more windows; " if many else ""
-    parts = sizes.of_training(spec, series, table.rows, fitted, len(config.level), batch, given)
+    raises = config.alarm_rate is not None
+    parts = sizes.of_training(spec, series, table.rows, fitted, len(config.level), batch, given, raises)
     sizes.check(parts, config.max_memory, instead)
     for slow in sizes.slowness(spec.shape):
         logging.getLogger("streamgp").warning(slow)  # now: the end may be far
@@ -325,6 +327,8 @@ def made_recipe(
         warnings += check_simulates(config, model, spec)
     if binary and config.alarm_rate is not None:
         raise UsageError("an outcome of 0 or 1 has no alarms", hint="leave out --alarm-rate")
+    if binary and config.scale == "series":
+        raise UsageError("an outcome of 0 or 1 has no units of its own", hint="leave out --scale series")
     buckets, read = dealt(config, survey.count, saved) if config.fleet else (0, 0)
     recipe = replace(
         Recipe.of(config.model, config.set, spec, schedule, calibration, config.seed),
@@ -386,8 +390,9 @@ def of_unlike_scale(config: TrainConfig, recipe: Recipe, survey: Survey) -> list
     rows, found = pl.DataFrame(pl.from_arrow(opening)), list[str]()
     for name in spec.targets:
         values = pl.col(name).cast(pl.Float64, strict=False).fill_nan(None).drop_nulls()
-        each = rows.group_by(spec.series).agg(spread=values.std(), count=values.len())
-        known = each.filter((pl.col("count") >= KNOWN) & (pl.col("spread") > 0))
+        each = rows.group_by(spec.series).agg(spread=values.std(), level=values.mean(), count=values.len())
+        still = pl.col("spread") <= STILL * pl.col("level").abs()
+        known = each.filter((pl.col("count") >= KNOWN) & ~still)
         if unlike(known["spread"].to_numpy()):
             instead = "--fleet, or without --simulate" if config.online else "--online"
             found.append(

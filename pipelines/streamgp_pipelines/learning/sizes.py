@@ -90,13 +90,26 @@ def calibration(shape: Shape) -> int:
     return copies * shape.outputs * 16 * min(shape.horizon, 4) * 240 * NUMBER
 
 
+def alarms(shape: Shape) -> int:
+    """Of each series of a fleet with --alarm-rate: a histogram of 280 bins in 10 parts, and a third more."""
+    copies = 3  # as of `calibration`
+    return copies * shape.outputs * 10 * 280 * 4 // 3 * NUMBER
+
+
 def pairs(shape: Shape, series: int, levels: int, batch: int, rows: int) -> int:
     """Forecasts with their truths that come together, those of S · B rows, twice over."""
     return 2 * min(series * batch, rows) * shape.columns * (PARAMETERS + 2 * levels + 18) * NUMBER
 
 
 def of_training(
-    spec: WindowSpec, series: int, rows: int, fitted: int, levels: int, batch: int, settings: ModelConfig
+    spec: WindowSpec,
+    series: int,
+    rows: int,
+    fitted: int,
+    levels: int,
+    batch: int,
+    settings: ModelConfig,
+    raises: bool = False,
 ) -> dict[str, int]:
     """The parts of a training run, by what makes them large.
 
@@ -108,6 +121,7 @@ def of_training(
         levels: K.
         batch: B.
         settings: of the model.
+        raises: whether alarms are raised.
     """
     shape, steps = spec.shape, spec.simulated
     kinds = f"the models of {series:,} series" if spec.fleet else "the model"
@@ -115,6 +129,7 @@ def of_training(
     of_fleet = {
         f"the calibrations of {series:,} series (--fleet, --horizon)": series * calibration(shape),
         "forecasts whose truths come together (series, --batch, --horizon)": pairs(shape, series, levels, batch, rows),
+        **({f"the alarms of {series:,} series (--alarm-rate)": series * alarms(shape)} if raises else {}),
     }
     simulations = {
         "simulations of the past (--simulate, columns)": simulation(spec, ORIGINS, PATHS, steps)
