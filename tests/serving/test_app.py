@@ -267,6 +267,9 @@ def test_health_says_that_rows_could_not_be_written(home: Path, monkeypatch: pyt
     def full(*_: Any, **__: Any) -> None:
         raise ServiceError("table: No space left on device", hint="make room")
 
+    def defect(*_: Any) -> None:
+        raise ZeroDivisionError
+
     rows = as_objects(new_rows(1))
     with client_of(home) as client:
         with monkeypatch.context() as patched:
@@ -274,6 +277,10 @@ def test_health_says_that_rows_could_not_be_written(home: Path, monkeypatch: pyt
             assert client.post("/rows", json=rows).status_code == 503
             found = client.get("/health")
         assert found.status_code == 503 and found.json()["status"] != "ok" and "No space left" in str(found.json())
+        with monkeypatch.context() as patched:
+            patched.setattr(Intake, "_commit", defect)
+            assert client.post("/rows", json=rows).status_code == 500
+            assert client.get("/health").status_code == 503  # nothing was written since
         assert client.post("/rows", json=rows).json()["accepted"] == 1
         assert client.get("/health").json() == {"status": "ok"}
 
