@@ -123,7 +123,7 @@ def test_a_run_of_train_that_saves_meanwhile_is_not_replaced(tmp_path: Path) -> 
     with ThreadPoolExecutor(1) as pool, naming_warnings() as said:
         with checkpoint._alone(tmp_path):
             waits = pool.submit(write, tmp_path, 2, instead=True)
-            wait_for(lambda: said)
+            wait_for(lambda: bool(said))
             shutil.copytree(write(tmp_path / "run", 3), tmp_path / "000000000300")
         with pytest.raises(StateError):
             waits.result()

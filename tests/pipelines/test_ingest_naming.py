@@ -13,6 +13,7 @@ from streamgp_data.ingestion import run
 from streamgp_data.ingestion.ingest import ingest
 from streamgp_data.ingestion.report import check_share
 from streamgp_data.reading import records
+from streamgp_data.reading.files import open_source
 from streamgp_pipelines.config import IngestConfig
 from tests.pipelines.ingesting import rows, take, write
 from tests.words import names
@@ -84,7 +85,7 @@ def test_standard_input_is_judged_by_its_first_rows_and_files_by_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file is opened again for that: a thread reads on in what was opened first."""
-    opened, original = list[Any](), run.open_source
+    opened, original = list[Any](), open_source
 
     def seen(*given: Any) -> Any:
         opened.append(original(*given))

@@ -292,7 +292,7 @@ def _later(future: pa.Table, series: int, windows: Windows) -> bool:
     if spec.time is None:
         return False
     if spec.series is not None:
-        future = future.filter(pc.equal(future.column(spec.series).cast(pa.string()), windows.names[series]))
+        future = future.filter(pc.equal(future.column(spec.series).cast(pa.string()), pa.scalar(windows.names[series])))
     batches = future.combine_chunks().to_batches()
     return bool(batches) and int(times(batches[0], spec.time).min()) > int(windows.newest().ds[series])
 
