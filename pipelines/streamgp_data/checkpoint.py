@@ -13,9 +13,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -37,6 +39,8 @@ from streamgp_data import remote
 from streamgp_data.disk import load_file, memory_at_hand, store_file, sync
 from streamgp_data.intervals import written
 from streamgp_data.presence import NAME, homed, no_checkpoint
+
+_log = logging.getLogger("streamgp")
 
 FORMAT = 1
 KEEP = 2
@@ -182,12 +186,14 @@ def write(
         manifest: what else the reader should know: the fingerprint, the offset.
         keep: how many stay.
         shards: name and packed state of what is learned in shards.
-        instead: whether to let go of those that have seen more rows, and would be read in place of this one.
+        instead: whether to let go of those of data frames that have seen more rows, and would be read in place of this
+            one.
 
     Returns:
         the directory of the new checkpoint.
 
     Raises:
+        StateError: `instead`, and a run of `train` has its checkpoint there, with more rows; nothing was written.
         ServiceError: the disk refused (full, read-only); the older checkpoints are untouched.
 
     Example:
@@ -221,6 +227,7 @@ def write(
         directory.mkdir(parents=True, exist_ok=True)
         with _alone(directory):
             _sweep(directory)
+            newer = _of_frames_after(directory, rows) if instead else []
             scratch.mkdir()
             store_file(scratch / TENSORS, data)
             for name, shard in shards:
@@ -233,8 +240,8 @@ def write(
             remote.push(directory, final.name, scratch)
             os.rename(scratch, final)
             sync(directory)
-            newer = [path for path in _all(directory) if instead and _order(path)[0] > rows]
-            for old in (*newer, *[path for path in _all(directory) if path not in newer][keep:]):
+            ahead = rows if instead else sys.maxsize  # damaged ones with more rows are passed over by readers
+            for old in (*newer, *[path for path in _all(directory) if _order(path)[0] <= ahead][keep:]):
                 remove_directory(old)
     except OSError as error:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -468,15 +475,40 @@ def free_name(directory: Path, rows: int) -> Path:
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Wait for others that write into a directory, in this process or another: each takes what it finds half written
-    for what a killed writer left. Where a file system locks no directories, nothing is waited for."""
+    """Wait for others that write into a directory, in this process or another, and log that: each takes what it finds
+    half written for what a killed writer left. Where a file system locks no directories, nothing is waited for."""
     held = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with suppress(OSError):
-            fcntl.flock(held, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                _log.warning(f"another save into {remote.shown(directory)} is under way: waiting for it to end")
+                fcntl.flock(held, fcntl.LOCK_EX)
         yield
     finally:
         os.close(held)
+
+
+def _of_frames_after(directory: Path, rows: int) -> list[Path]:
+    """Checkpoints of data frames that have seen more rows than these.
+
+    Raises:
+        StateError: one that has is of a run of `train`, which is not let go of.
+    """
+    remote.refresh(directory)
+    found = []
+    for path in _all(directory):
+        seen, about = manifest_of(path)
+        if "frames" in about and _order(path)[0] > rows:
+            found.append(path)
+        elif seen > rows:
+            raise StateError(
+                f"{remote.shown(directory)} is the checkpoint of a run that has seen {seen:,} rows, and would be read "
+                f"in place of this one, which has seen {rows:,}",
+                hint="save it into another directory",
+            )
+    return found
 
 
 def _sweep(directory: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from streamgp_data.moments import Moments
 from streamgp_data.numbers import spoken
 from streamgp_data.table import TableMeta
+from streamgp_data.zones import clock_of
 
 _CAP = 1 << 16
 """Distinct intervals that are counted; beyond them the commonest so far are kept."""
@@ -27,6 +30,12 @@ _FEW = 1000
 
 _DAY, _HOUR = 86_400_000_000, 3_600_000_000
 """Microseconds."""
+
+_RARE = 64
+"""Most occurrences of an interval in rows that are added at once of which the places are remembered."""
+
+_APART = 20 * _DAY
+"""Time between changes of a clock, of which there are two a year, and around Ramadan two more."""
 
 _HOLE = 24
 """Usual intervals that are a hole where intervals are not all alike."""
@@ -54,6 +63,8 @@ class Pace:
         self._newest: dict[int, int] = {}
         self._counts: Counter[tuple[int, int]] = Counter()  # of (series, interval)
         self._first: dict[tuple[int, int], int] = {}  # (series, interval) -> time of the row after its first one
+        self._rare: dict[tuple[int, int], list[int]] = {}  # (series, interval) -> times of the rows after rare ones
+        self._remembered = 0
 
     def add(self, times: NDArray[np.int64], series: pa.Array[Any] | None) -> None:
         """Count the next rows, in the order of the table.
@@ -87,16 +98,34 @@ class Pace:
         self._counts.update(counted)
         for code, step in [pair for pair in counted if pair not in self._first][: _FEW - len(self._first)]:
             self._first[code, step] = int(times[((codes == code) & (steps == step)).argmax()])
+        self._remember(counted, codes, steps, times)
         if len(self._counts) > _CAP:
             self._counts = Counter(dict(self._counts.most_common(_CAP // 2)))
 
-    def off_grid(self, every: int | None, tolerance: int = 0) -> tuple[int, int, int] | None:
+    def _remember(
+        self, counted: dict[tuple[int, int], int], codes: NDArray[np.int64], steps: NDArray[np.int64], times: Any
+    ) -> None:
+        """Remember where rare intervals longer than an hour are: one may be off because a clock was changed."""
+        rare = {pair for pair, count in counted.items() if count <= _RARE and pair[1] > _HOUR}
+        if not rare or self._remembered >= _CAP:
+            return
+        places = np.flatnonzero(np.isin(steps, np.array([step for _, step in rare])))[: _CAP - self._remembered]
+        pairs = zip(codes[places].tolist(), steps[places].tolist(), strict=True)
+        for pair, time in zip(pairs, times[places].tolist(), strict=True):
+            if pair in rare:
+                self._rare.setdefault(pair, []).append(time)
+                self._remembered += 1
+
+    def off_grid(
+        self, every: int | None, tolerance: int = 0, meta: TableMeta | None = None
+    ) -> tuple[int, int, int] | None:
         """The interval of a clock, how many intervals between rows are no whole number of it, and the time of the row
         after the first of these, as far as that is known (else 0). None where there is none, or rows keep no clock.
 
         Args:
             every: the interval that is declared; None: of each series that of nine in ten, where there is one.
             tolerance: by which an interval may be off.
+            meta: of the table: intervals over a change of its clock may be off by that change.
 
         Example:
             >>> pace = Pace()
@@ -109,11 +138,44 @@ class Pace:
             usual = _median(counts) if every is None else every
             if not usual or (every is None and counts[usual] < _REGULAR * counts.total()):
                 continue
-            found = [step for step in counts if min(step % usual, -step % usual) > _allowed(usual, tolerance)]
+            allowed = _allowed(usual, tolerance)
+            found = {step: counts[step] for step in counts if _off(step, usual) > allowed}
+            changes = [] if meta is None else self._changes(code, [*found], usual, tolerance, meta)
+            for step, _ in changes:
+                found[step] -= 1
+            found = {step: count for step, count in found.items() if count}
             clock = clock or (usual if found else 0)
-            off += sum(counts[step] for step in found)
-            places += [self._first[code, step] for step in found if (code, step) in self._first]
+            off += sum(found.values())
+            changed = set(changes)
+            for step in found:
+                rare = [time for time in self._rare.get((code, step), ()) if (step, time) not in changed]
+                places += rare[:1] or [self._first[code, step]] * ((code, step) in self._first)
         return (clock, off, min(places, default=0)) if off else None
+
+    def _changes(
+        self, code: int, steps: list[int], usual: int, tolerance: int, meta: TableMeta
+    ) -> list[tuple[int, int]]:
+        """Which intervals of a series, that are off, lie over a change of the clock: interval and time of the row after
+        it. The zone of the table says where its clock is changed. Offsets of rows are not kept: such an interval is
+        one that is off by an hour, or half of one, and far from the next that is off."""
+        found = [(step, time) for step in steps for time in self._rare.get((code, step), ())]
+        if meta.zone is None or not found:
+            return []
+        if meta.zone != "UTC":
+            zone = clock_of(meta.zone)
+            return [
+                (step, time) for step, time in found if _off(step + _moved(time - step, time, zone), usual) <= tolerance
+            ]
+        if meta.local is not False or not _has_offsets(meta.time_format):
+            return []
+        times = np.array(sorted(time for _, time in found))
+        near = {int(time) for pair in pairwise(times.tolist()) if pair[1] - pair[0] < _APART for time in pair}
+        sizes = (_HOUR, _HOUR // 2)
+        return [
+            (step, time)
+            for step, time in found
+            if time not in near and any(abs(_off(step, usual) - size) <= tolerance < size < usual for size in sizes)
+        ]
 
     def median(self) -> int | None:
         """The median interval of all series."""
@@ -179,7 +241,7 @@ class Pace:
         if not meta.clock:
             return []
         every = None if meta.every_ns is None else meta.every_ns // 1000
-        found = self.off_grid(every, (meta.tolerance_ns or 0) // 1000)
+        found = self.off_grid(every, (meta.tolerance_ns or 0) // 1000, meta)
         if found is None:
             return []
         own, count = spoken(found[0] * 1e-6), f"{found[1]:,} interval{'s are' if found[1] > 1 else ' is'}"
@@ -253,6 +315,26 @@ class Pace:
 def _allowed(every: int, tolerance: int) -> int:
     """By how much an interval may be off; days of a local clock by the hour that it is changed by."""
     return max(tolerance, _HOUR if every % _DAY == 0 else 0)
+
+
+def _off(step: int, usual: int) -> int:
+    """By how much an interval is off the nearest multiple."""
+    return min(step % usual, -step % usual)
+
+
+def _moved(start: int, end: int, zone: tzinfo) -> int:
+    """By how much a clock was set forward between two instants, all in microseconds."""
+    try:
+        first, last = (datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time) for time in (start, end))
+        before, after = (instant.astimezone(zone).utcoffset() or timedelta() for instant in (first, last))
+    except OverflowError:  # around the years 1 and 9999
+        return 0
+    return (after - before) // timedelta(microseconds=1)
+
+
+def _has_offsets(form: str | None) -> bool:
+    """Whether times were written with an offset each."""
+    return form == "iso-offset" or (form is not None and "%z" in form)
 
 
 def _counted(codes: NDArray[np.int64], steps: NDArray[np.int64]) -> dict[tuple[int, int], int]:

@@ -210,14 +210,6 @@ class FrameStream:
             ServiceError: it cannot be written.
         """
         learner = self.ready()
-        if checkpoint.exists(path):
-            seen, about = checkpoint.manifest_of(checkpoint.newest(path))
-            if seen > learner.rows and "frames" not in about:
-                raise StateError(
-                    f"{path} is the checkpoint of a run that has seen {seen:,} rows, and would be read in place of "
-                    f"this one, which has seen {learner.rows:,}",
-                    hint="save it into another directory",
-                )
         parts = learner.parts() | {"curves": self._curves, "tail": Tail(self.behind()), "arrivals": self._arrivals}
         parts |= {PART: cast(NewestScored, self._newest)}
         rows: dict[str, Json] = {"rows": learner.rows, "frames": self.kind}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ import torch
 from torch import Tensor
 
 from streamgp.base import Json
-from streamgp.errors import CheckpointError, ServiceError
+from streamgp.errors import CheckpointError, ServiceError, StateError
 from streamgp_data import checkpoint
+from tests.pipelines.killed import wait_for
 from tests.words import naming
 
 
@@ -92,12 +95,52 @@ def test_a_second_one_at_the_same_rows_counts_as_newer(tmp_path: Path) -> None:
     assert checkpoint.read(tmp_path).rest["part"]["value"] == 7
 
 
-def test_one_may_stand_instead_of_those_with_more_rows(tmp_path: Path) -> None:
+def test_one_may_stand_instead_of_those_of_frames_with_more_rows(tmp_path: Path) -> None:
+    def of_frame(home: Path, value: int, **options: Any) -> Path:
+        return checkpoint.write(home, 100 * value, {"part": Part(value)}, {"frames": "polars"}, **options)
+
     for value in (3, 4, 1):
-        write(tmp_path, value)
-    assert value_of(tmp_path) == 4
+        of_frame(tmp_path, value)
+    assert checkpoint.read(tmp_path).rows == 400
+    of_frame(tmp_path, 2, instead=True)
+    assert checkpoint.read(tmp_path).rows == 200
+    write(tmp_path, 5)  # of a run of train
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(StateError, match="500 rows"):
+        of_frame(tmp_path, 3, instead=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_damaged_ones_with_more_rows_stay_where_one_is_written_instead(tmp_path: Path) -> None:
+    for value in (4, 5):
+        (write(tmp_path, value) / "state.json").write_text("{")
     write(tmp_path, 2, instead=True)
-    assert value_of(tmp_path) == 2
+    assert checkpoint.read(tmp_path).rows == 200 and len([*tmp_path.iterdir()]) == 3
+
+
+def test_a_run_of_train_that_saves_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    """A save waits, says so, and then sees what the one before it has written."""
+    with ThreadPoolExecutor(1) as pool, naming_warnings() as said:
+        with checkpoint._alone(tmp_path):
+            waits = pool.submit(write, tmp_path, 2, instead=True)
+            wait_for(lambda: bool(said))
+            shutil.copytree(write(tmp_path / "run", 3), tmp_path / "000000000300")
+        with pytest.raises(StateError):
+            waits.result()
+    assert len(said) == 1 and str(tmp_path) in said[0]
+
+
+@contextmanager
+def naming_warnings() -> Iterator[list[str]]:
+    """What is logged."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("streamgp").addHandler(handler)
+    try:
+        yield said
+    finally:
+        logging.getLogger("streamgp").removeHandler(handler)
 
 
 def test_several_write_at_once(tmp_path: Path) -> None:

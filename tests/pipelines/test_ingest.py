@@ -101,6 +101,7 @@ def test_a_changed_file_is_refused_and_taken_under_another_name(tmp_path: Path) 
     assert "--as" in refused.value.hint
     summary = take(tmp_path / "t", path, as_name="corrected")
     assert (summary["added"], summary["duplicates"], summary["conflicts"]) == (1, 1, 1)
+    assert any(hint.endswith(f"2 rows; streamgp describe --table {tmp_path / 't'}") for hint in summary["hints"])
     assert quarantine(tmp_path / "t").select("reason", "line").rows() == [("conflict", 2), ("duplicate", 3)]
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamgp.errors import DataError
+from streamgp_data.ingestion import run
 from streamgp_data.ingestion.ingest import ingest
 from streamgp_data.ingestion.report import check_share
+from streamgp_data.reading import records
+from streamgp_data.reading.files import open_source
 from streamgp_pipelines.config import IngestConfig
 from tests.pipelines.ingesting import rows, take, write
 from tests.words import names
@@ -75,6 +79,26 @@ def test_a_run_that_refuses_most_rows_makes_no_table(dry: bool, tmp_path: Path) 
     with pytest.raises(DataError) as caught:
         check_share(config, ingest(config))
     assert "nothing of this source was written" in caught.value.message and not (tmp_path / "t").exists()
+
+
+def test_standard_input_is_judged_by_its_first_rows_and_files_by_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is opened again for that: a thread reads on in what was opened first."""
+    opened, original = list[Any](), open_source
+
+    def seen(*given: Any) -> Any:
+        opened.append(original(*given))
+        return opened[-1]
+
+    monkeypatch.setattr(records, "LINES", 4)
+    monkeypatch.setattr(run, "open_source", seen)
+    text = "\n".join(["ds,y", f"{HOURS[0]},1", *["2024-13-01 00:00,1"] * 3, *(f"{hour},1" for hour in HOURS[1:]), ""])
+    told = take(tmp_path / "t", write(tmp_path / "a.csv", text), time="ds", time_format="%Y-%m-%d %H:%M")
+    assert (told["added"], sum(told["quarantined"].values()), len(opened)) == (6, 3, 2)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    (source,) = take(tmp_path / "u", "-", time="ds", time_format="%Y-%m-%d %H:%M")["sources"]
+    assert "2 of the first 3 rows" in source["refused"] and not (tmp_path / "u").exists()
 
 
 def test_corrections_that_are_declared_name_no_series(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import polars as pl
@@ -101,3 +103,39 @@ def test_intervals_off_the_clock(hours: list[float], every: int | None, off: int
     pace.add((np.array(hours) * HOUR).astype(np.int64), None)
     found = pace.off_grid(every)
     assert (0 if found is None else found[1]) == off
+
+
+@pytest.mark.parametrize("every", [3, 8, 12])
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("offsets", [False, True])
+def test_the_hour_of_a_clock_change_is_not_off_the_clock(every: int, zone: str, offsets: bool) -> None:
+    """Rows at 00:00, 12:00, ... of a zone, for a year; a row that is off by an hour is still told."""
+    walls = [
+        datetime(2024, 1, 1, tzinfo=ZoneInfo(zone)) + timedelta(hours=every * at) for at in range(366 * 24 // every)
+    ]
+    times = np.array([int(wall.timestamp()) * 10**6 for wall in walls])
+    own = TableMeta("t", zone=zone, local=True)
+    meta = TableMeta("t", zone="UTC", local=False, time_format="iso-offset") if offsets else own
+    declared = TableMeta(
+        "t", zone=meta.zone, local=meta.local, time_format=meta.time_format, every_ns=every * HOUR * 1000
+    )
+    assert off(times, meta) == off(times, declared) == []
+    for where in (50, len(times) // 2):
+        moved = times.copy()
+        moved[where] += HOUR
+        assert names(" ".join(off(moved, meta)), "2 intervals whole number")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "+01:00"])
+def test_rows_of_a_clock_that_is_never_changed_are_told(zone: str) -> None:
+    times = 12 * HOUR * np.arange(700) + HOUR * (np.arange(700) > 300)
+    assert names(" ".join(off(times, TableMeta("t", zone=zone, local=True))), "1 interval whole number")
+    assert names(" ".join(off(times, TableMeta("t"))), "1 interval whole number")
+
+
+def off(times: np.ndarray, meta: TableMeta) -> list[str]:
+    """What is said of rows between the ticks, added in two parts."""
+    pace = Pace()
+    pace.add(times[:123], None)
+    pace.add(times[123:], None)
+    return [note for note in pace.notes(meta) if "whole number" in note]

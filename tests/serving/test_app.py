@@ -26,6 +26,7 @@ from streamgp_pipelines.config.serve import ServeConfig
 from streamgp_pipelines.live.bodies import JsonRows
 from streamgp_pipelines.serving.intake import Intake
 from streamgp_pipelines.serving.service import serving
+from streamgp_pipelines.serving.view import LearnerView
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import frame_of, make_table, run
 from tests.serving.conftest import LINE, ROWS, as_objects, config_of, new_rows, served
@@ -267,6 +268,9 @@ def test_health_says_that_rows_could_not_be_written(home: Path, monkeypatch: pyt
     def full(*_: Any, **__: Any) -> None:
         raise ServiceError("table: No space left on device", hint="make room")
 
+    def defect(*_: Any) -> None:
+        raise ZeroDivisionError
+
     rows = as_objects(new_rows(1))
     with client_of(home) as client:
         with monkeypatch.context() as patched:
@@ -274,6 +278,10 @@ def test_health_says_that_rows_could_not_be_written(home: Path, monkeypatch: pyt
             assert client.post("/rows", json=rows).status_code == 503
             found = client.get("/health")
         assert found.status_code == 503 and found.json()["status"] != "ok" and "No space left" in str(found.json())
+        with monkeypatch.context() as patched:
+            patched.setattr(Intake, "_commit", defect)
+            assert client.post("/rows", json=rows).status_code == 500
+            assert client.get("/health").status_code == 503  # nothing was written since
         assert client.post("/rows", json=rows).json()["accepted"] == 1
         assert client.get("/health").json() == {"status": "ok"}
 
@@ -294,6 +302,7 @@ def test_known_inputs_come_with_the_question_and_are_kept(home: Path) -> None:
 
 def test_known_inputs_after_rows_that_are_not_learned_yet(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The inputs begin after the rows that were sent just before: these are waited for."""
+    monkeypatch.setattr(app, "CATCH_UP_SECONDS", 60.0)
     with client_of(home, "known") as client:
         for start in (ROWS, ROWS + 2):
             rows, future = as_objects(new_rows(2, start)), as_objects(new_rows(4, start + 2).select("t", "k"))
@@ -305,6 +314,35 @@ def test_known_inputs_after_rows_that_are_not_learned_yet(home: Path, monkeypatc
         monkeypatch.setattr(client.service.hosts["known"], "received", lambda: ROWS + 5)
         found = client.post("/forecast", json=as_objects(new_rows(4, ROWS + 5).select("t", "k")))
         assert found.status_code == 422 and "wait to be learned" in found.json()["hint"]
+        assert found.json()["error"] == "DataError"
+        for start, count in ((ROWS + 5, 0), (ROWS + 2, 4), (ROWS + 4, 1)):  # nothing, the past, one step
+            future = as_objects(new_rows(4, start).select("t", "k"))[:count]
+            found = client.post("/forecast", json=future)
+            assert found.status_code == 422 and "ask again" not in found.json()["hint"]
+
+
+def test_under_load_a_forecast_is_made_again_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows go on coming: those after the time of asking are not waited for."""
+    with client_of(home, "known") as client:
+        host, made, original = client.service.hosts["known"], [], LearnerView.forecast
+
+        def forecast(view: LearnerView, *args: Any) -> bytes:
+            made.append(view)
+            return original(view, *args)
+
+        wait_for(lambda: host.view is not None and host.view.read == ROWS)
+        counts = iter(range(ROWS + 1, ROWS + 10_000))
+        monkeypatch.setattr(host, "received", lambda: next(counts))
+        monkeypatch.setattr(LearnerView, "forecast", forecast)
+        host.view.read = ROWS - 1
+        future = as_objects(new_rows(4, ROWS + 2).select("t", "k"))
+        monkeypatch.setattr(app, "_caught_up", _shown)
+        found = client.post("/forecast", json=future)
+        assert found.status_code == 422 and "ask again" not in found.json()["hint"] and len(made) == 2
+
+
+async def _shown(host: Any, received: int) -> Any:
+    return host.view
 
 
 def test_known_inputs_outlive_a_restart_and_what_is_missing_is_said_in_words_of_http(home: Path) -> None:

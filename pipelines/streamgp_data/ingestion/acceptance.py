@@ -31,10 +31,12 @@ class Acceptance:
         meta: of the table.
         clock: how times are read; None without.
         fresh: whether the table has no rows.
+        begun: whether the rows are the first of a source, which has more.
     """
 
-    def __init__(self, uri: str, meta: TableMeta, clock: Clock | None, fresh: bool) -> None:
+    def __init__(self, uri: str, meta: TableMeta, clock: Clock | None, fresh: bool, begun: bool = False) -> None:
         self._uri, self._time, self._clock, self._fresh = uri, meta.time, clock, fresh
+        self._of = "of the first" if begun else "of"
         self._read, self._timeless, self._reasons = 0, 0, Counter[str]()
         self._first: tuple[int, str] | None = None
         self._cells: list[pa.Array[Any]] = []
@@ -74,7 +76,7 @@ class Acceptance:
             form = "" if self._clock is None else f" as {self._clock.format or self._clock.kind}"
             return (
                 f"{self._uri}, line {line:,}, column {self._time!r}: the time {cell!r} cannot be read{form}, and so "
-                f"{self._timeless:,} of {self._read:,} rows have no time; nothing of this source was written",
+                f"{self._timeless:,} {self._of} {self._read:,} rows have no time; nothing of this source was written",
                 f"{suggestion(pa.concat_arrays(self._cells))}; {GOING}",
             )
         reasons = Counter({reason: count for reason, count in self._reasons.items() if reason not in NO_FAULTS})
@@ -83,7 +85,7 @@ class Acceptance:
         most, count = reasons.most_common(1)[0]
         such = f" ({self._examples[most]})" if most in self._examples else ""
         return (
-            f"{self._uri}: {reasons.total():,} of {self._read:,} rows would go to the quarantine, {count:,} as "
+            f"{self._uri}: {reasons.total():,} {self._of} {self._read:,} rows would go to the quarantine, {count:,} as "
             f"{most!r}{such}; nothing of this source was written",
             f"mend the source, or how it is read; {GOING}",
         )

@@ -181,7 +181,7 @@ def summary(path: str, table: Table | None, sources: list[SourceReport], began: 
         "late": late,
         "future": future,
         "sources": [one.summary() for one in sources],
-        "hints": _hints_of_all(table, sources, sort),
+        "hints": _hints_of_all(path, table, sources, sort),
         "seconds": round(seconds, 3),
         "rows_per_second": round(added / seconds, 1) if seconds else None,
         "peak_mb": round(peak_mb(), 1),
@@ -192,7 +192,7 @@ def _reasons(sources: list[SourceReport]) -> Counter[str]:
     return sum((one.reasons for one in sources), Counter[str]())
 
 
-def _hints_of_all(table: Table | None, sources: list[SourceReport], sort: bool) -> list[Json]:
+def _hints_of_all(path: str, table: Table | None, sources: list[SourceReport], sort: bool) -> list[Json]:
     """What to know of a run, and what to do: first of all about rows of several series, then about their order."""
     reasons, added, late = _reasons(sources), sum(one.rows for one in sources), sum(one.late for one in sources)
     future, versions = sum(one.future for one in sources), sum(one.versions for one in sources)
@@ -206,7 +206,7 @@ def _hints_of_all(table: Table | None, sources: list[SourceReport], sort: bool) 
             "most rows have a time that comes more than once, as where the clock is coarser than the rows: in a new "
             "table --duplicates mean has one row of each time; or number the rows in a column, and name it with --time"
         )
-    return order + pieces + _hints(sources, future, reasons) + repeated
+    return order + pieces + _hints(path, sources, future, reasons) + repeated
 
 
 def _pieces(one: SourceReport) -> list[str]:
@@ -471,7 +471,7 @@ def _rows(count: int) -> str:
     return f"{count:,} row{'s' if count != 1 else ''}"
 
 
-def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> list[Json]:
+def _hints(path: str, sources: list[SourceReport], future: int, reasons: Counter[str]) -> list[Json]:
     hints: list[Json] = []
     if future:
         hints.append(
@@ -489,7 +489,8 @@ def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> l
         found += f", {versions:,} of them versions of others, with the same time and other values" if versions else ""
         hints.append(found + (f"; the quarantine would take: {aside}" if aside else ""))
     elif reasons.total():
-        hints.append(f"in the quarantine, with reason and line: {_rows(reasons.total())}; streamgp describe --table")
+        count = _rows(reasons.total())
+        hints.append(f"in the quarantine, with reason and line: {count}; streamgp describe --table {shlex.quote(path)}")
     words = sum((one.words for one in sources), Counter[str]()).most_common(1)
     hints += [
         f"{count:,} of them have {word!r} where a number should be: if that says that a value is missing, ingest into "

@@ -185,7 +185,7 @@ class IngestionRun:
         parts = prefetch(_prepared(source, chosen, reader, sieve, start))
         if not (start.bytes or self._config.keep_going or self._config.follow):
             first = next(parts, None)
-            if first is not None and self._refused(first, source, chosen, report):
+            if first is not None and self._refused(uri, first, source, chosen, report):
                 return
             parts = chain(() if first is None else (first,), parts)
         table = self._table_for(chosen)
@@ -322,26 +322,31 @@ class IngestionRun:
             self._retried(partial(self._catch_up, table))
             raise Moved from None
 
-    def _refused(self, first: PreparedChunk, source: FileSource, chosen: Plan, report: SourceReport) -> bool:
-        """Whether a source is refused that no rows were taken of: its first rows say so, and then all of them. Its
-        report is then that of a dry run, and nothing was written."""
+    def _refused(self, uri: str, first: PreparedChunk, source: FileSource, chosen: Plan, report: SourceReport) -> bool:
+        """Whether a source is refused that no rows were taken of: its first rows say so, and then all of them; of
+        standard input, which cannot be read twice, the first alone. Its report is then that of a dry run, and nothing
+        was written."""
         acceptance = self._acceptance(source, chosen)
         acceptance.add(first, self._repeated(first, chosen.meta))
         if acceptance.verdict() is None:
             return False
         counted = SourceReport(report.name, reads=report.reads, doubts=[*report.doubts], state="refused")
         self._dry = None
-        self._count(source, chosen, counted, [first] if source.uri == "-" else None)
+        if uri == "-":
+            self._count(source, chosen, counted, [first])
+        else:  # opened again: a thread still reads ahead in the other one
+            again, config, notes = _laid_out(uri, self._config, self._table)
+            self._count(*self._planned(again, config, notes, counted), counted)
         if counted.refusal is None:
             return False
         self._sources[report.name] = counted
         return True
 
-    def _acceptance(self, source: FileSource, chosen: Plan) -> Acceptance:
-        """The judge of a source."""
+    def _acceptance(self, source: FileSource, chosen: Plan, begun: bool = False) -> Acceptance:
+        """The judge of a source; begun: whether it sees the first rows alone."""
         before = sum(one.fitting for one in self._sources.values() if one.refusal is None)
         rows = 0 if self._table is None else self._table.rows
-        return Acceptance(source.uri, chosen.meta, chosen.clock, fresh=not (before or rows))
+        return Acceptance(source.uri, chosen.meta, chosen.clock, fresh=not (before or rows), begun=begun)
 
     def _repeated(self, part: PreparedChunk, meta: TableMeta) -> Counter[str]:
         """How many rows of the first chunk of a new table have the series and time of another one."""
@@ -359,7 +364,7 @@ class IngestionRun:
             self._dry = DryRun(meta, table)
         sieve = Sieve(chosen.schema, meta.time, meta.series, report.name)
         report.pieces, said = Pieces(source.uri, meta), SaidUnits(source, chosen.schema, meta, table)
-        acceptance = self._acceptance(source, chosen)
+        acceptance = self._acceptance(source, chosen, begun=parts is not None)
         if parts is None:
             parts = prefetch(_prepared(source, chosen, _wound_up(source, chosen, start), sieve, start))
         for part in report.pieces.seen(parts):

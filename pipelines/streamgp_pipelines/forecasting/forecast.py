@@ -234,7 +234,7 @@ class Forecaster:
         windows, known = self.learner.windows, self.spec.known
         if known and self.spec.lags and future is not None:
             ahead = inputs_ahead(windows, future, needed or self.spec.horizon, known)
-            simulate.check_given(ahead, known, windows, self.naming())
+            simulate.check_given(ahead, known, windows, self.naming(), future)
         asks = windows.ask_last(future, needed)
         fitted = self.learner.fitted(asks.series)
         if not bool(fitted.all()):

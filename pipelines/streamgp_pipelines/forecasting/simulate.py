@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from streamgp.errors import DataError, NumericalError, UsageError
 from streamgp.forecasting.simulated import Paths, SimulationBands
 from streamgp.forecasting.units import raw_in_units
 from streamgp.windows.paths import KnownPath, PathWindows, inputs_ahead
+from streamgp.windows.rows import times
 from streamgp.windows.windows import Windows
 from streamgp_pipelines.learning.frames import Naming, assembled, band_ends, forecast_columns
 from streamgp_pipelines.learning.own_units import OwnUnits, SeriesUnits
@@ -252,11 +254,18 @@ def _simulate(
     return SimulationResult(torch.from_numpy(series), first.cutoff, torch.stack(ds, 1), values, None, last), units
 
 
-def check_given(given: KnownPath, columns: tuple[str, ...], windows: Windows, naming: Naming) -> None:
+class BeginsLater(DataError):
+    """The future of a series begins after the first step: there may be rows that were not read yet."""
+
+
+def check_given(
+    given: KnownPath, columns: tuple[str, ...], windows: Windows, naming: Naming, future: pa.Table | None = None
+) -> None:
     """See that the future names a series, and that of every series that it names it is whole.
 
     Raises:
         DataError: it is not; the row that is missing is named.
+        BeginsLater: all rows of a series in `future`, where that is given, are after the first step.
     """
     steps = given.values.shape[1]
     hint = (
@@ -269,11 +278,23 @@ def check_given(given: KnownPath, columns: tuple[str, ...], windows: Windows, na
     if not len(missing):
         return
     at, behind, channel = (int(index) for index in missing[0])
-    raise DataError(
+    kind = BeginsLater if future is not None and not behind and _later(future, at, windows) else DataError
+    raise kind(
         f"the future of series {windows.names[at]!r} lacks {columns[channel]!r} "
         f"{behind + 1} step{'s' * (behind > 0)} ahead{_when(given, at, behind, naming)}",
         hint=hint,
     )
+
+
+def _later(future: pa.Table, series: int, windows: Windows) -> bool:
+    """Whether all rows of a series in the future come after the newest row seen."""
+    spec = windows.spec
+    if spec.time is None:
+        return False
+    if spec.series is not None:
+        future = future.filter(pc.equal(future.column(spec.series).cast(pa.string()), pa.scalar(windows.names[series])))
+    batches = future.combine_chunks().to_batches()
+    return bool(batches) and int(times(batches[0], spec.time).min()) > int(windows.newest().ds[series])
 
 
 def _when(given: KnownPath, series: int, behind: int, naming: Naming) -> str:

@@ -16,10 +16,11 @@ from pydantic_core import to_json
 from streamgp.base import Step
 from streamgp.errors import StateError
 from streamgp.fork import fork
+from streamgp_data.batches import SKIP
 from streamgp_data.checkpoint import Saved
 from streamgp_data.moments import Moments
 from streamgp_data.remote import unanswered
-from streamgp_data.table import Table
+from streamgp_data.table import SEQ, Table
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.assembly import find_device
 from streamgp_pipelines.config import TrainConfig
@@ -206,25 +207,27 @@ class Host(OnlineRun):
         """As in training; the state is shown now and then while there is much to learn."""
         super().between(step, rows)
         if time.monotonic() - self.shown_at > SHARE * self._cost:
-            self._show()
+            self._show(sum(int(self.session.offset.get(name, 0)) for name in (SEQ, SKIP)))
         if self.ending.is_set():
             raise _Ended
 
     def wait(self) -> bool:
         """Show the state, then wait for rows."""
-        learned = self.session.learner.rows + self._tail_rows()
+        learned, read = self.session.learner.rows + self._tail_rows(), self.session.table.rows
         patience = POLL_SECONDS
         if self.view is None or learned != self.view.rows:
             late = self.shown_at + SHARE * self._cost - time.monotonic()
             if late <= 0:
-                self._show()
+                self._show(read)
             else:
                 patience = min(late, POLL_SECONDS)
+        else:
+            self.view.read = read
         self._news.wait(patience)
         self._news.clear()
         return self.ending.is_set()
 
-    def _show(self) -> None:
+    def _show(self, read: int) -> None:
         began = time.monotonic()
         session, tail = self.session, self.tail
         learner = fork(session.learner)
@@ -235,7 +238,7 @@ class Host(OnlineRun):
         alarms = None if learner.alarms is None else learner.alarms.summary()
         newest = session.newest.ahead(forecaster.counted)
         rows = session.learner.rows + self._tail_rows()
-        self.view = LearnerView(forecaster, self.name, rows, newest, alarms)
+        self.view = LearnerView(forecaster, self.name, rows, newest, alarms, read)
         give_back()
         self.shown_at = time.monotonic()
         self._cost = self.shown_at - began

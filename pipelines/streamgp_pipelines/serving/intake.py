@@ -106,7 +106,7 @@ class Intake:
         self.late = 0
         """Rows that came after a later row of their series."""
         self.failure: StreamgpError | None = None
-        """Why the last commit could not be written; None where it was."""
+        """Why rows could not be written; None again after a commit that succeeded."""
         self.committed: list[Callable[[], None]] = []
         """Called after every commit, in the thread of the intake."""
         self._schema = pa.schema([field for field in table.schema if field.name != SEQ])
@@ -206,7 +206,8 @@ class Intake:
                 receipts = self._commit([part for part, _, _ in waiting])
             except BaseException as error:  # raised where its rows are waited for, whatever it is
                 self._look_again()
-                self.failure = error if isinstance(error, ServiceError | TableError) else None
+                if isinstance(error, ServiceError | TableError):
+                    self.failure = error
                 for _, _, future in waiting:
                     future.set_exception(error)
                 continue

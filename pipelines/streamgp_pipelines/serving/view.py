@@ -36,6 +36,8 @@ class LearnerView:
         rows: that it has learned.
         newest: scored forecasts, up to its last row.
         alarm_counts: `Alarms.summary` up to its last row; None where it raises none.
+        read: rows of the table that it has seen: of these some may wait for others that come late, or be versions of
+            others.
     """
 
     def __init__(
@@ -45,8 +47,9 @@ class LearnerView:
         rows: int,
         newest: NewestScored,
         alarm_counts: dict[str, Json] | None,
+        read: int,
     ) -> None:
-        self.name, self.rows, self.alarm_counts = name, rows, alarm_counts
+        self.name, self.rows, self.alarm_counts, self.read = name, rows, alarm_counts, read
         self._newest_scored = newest
         self._forecaster, self._lock = forecaster, Lock()
         self._kept: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()

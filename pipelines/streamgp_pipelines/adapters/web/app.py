@@ -43,6 +43,7 @@ from streamgp_pipelines.adapters.web.memo import Memo
 from streamgp_pipelines.adapters.web.metrics import Metrics
 from streamgp_pipelines.adapters.web.problems import Problem, Refusal, answer, of_library, of_validation
 from streamgp_pipelines.config.serve import ServeConfig
+from streamgp_pipelines.forecasting.simulate import BeginsLater
 from streamgp_pipelines.learning.checkpointing import unit_of
 from streamgp_pipelines.learning.newest import MOST
 from streamgp_pipelines.live.bodies import JsonRows, arrow_rows, check_columns, parse_arrow, parse_json
@@ -56,7 +57,7 @@ BODY_SECONDS = 30.0
 """A body that takes longer to come is not waited for."""
 
 CATCH_UP_SECONDS = 5.0
-"""Rows that were sent are waited for as long, where known inputs seem to lack a value."""
+"""Rows that were sent are waited for as long, where known inputs begin after them."""
 
 MOST_HISTORY = 500
 LOOKED = 10_000
@@ -303,26 +304,35 @@ async def _forecast(
     marked, rows = future or (None, None)
     asked = (form, horizon, ordered(levels), ordered(quantiles))
     named = tuple(sorted({*series})) if series else None
-    until = time.monotonic() + CATCH_UP_SECONDS
-    while True:
+
+    async def made(view: LearnerView) -> Response:
         beside = (marked, host.lagging, named)
         kept = view.kept("forecast", *asked, *beside)
-        try:
-            if kept is None:
-                kept = await run_in_threadpool(view.forecast, *asked, rows, *beside)
-            return _response(kept, form, view)
-        except DataError as error:  # of inputs that begin after rows which were sent, and are not learned yet
-            if (newer := await _newer(host, view, until)) is None:
-                if host.received() > view.rows:
-                    error.hint += "; rows that were sent before wait to be learned: ask again"
-                raise
-            view = newer
+        if kept is None:
+            kept = await run_in_threadpool(view.forecast, *asked, rows, *beside)
+        return _response(kept, form, view)
+
+    received = host.received()
+    try:
+        return await made(view)
+    except BeginsLater as error:
+        if host.error is not None or view.read >= received:
+            raise DataError(error.message, hint=error.hint) from None
+        newer = await _caught_up(host, received)
+        if newer is None:
+            hint = f"{error.hint}; rows that were sent before wait to be learned: ask again"
+            raise DataError(error.message, hint=hint) from None
+    try:
+        return await made(newer)
+    except BeginsLater as error:
+        raise DataError(error.message, hint=error.hint) from None
 
 
-async def _newer(host: Host, view: LearnerView, until: float) -> LearnerView | None:
-    """A view that has learned more of the rows that were received; None where there are no more, or not in time."""
-    while host.received() > view.rows and time.monotonic() < until and host.error is None:
-        if host.view is not None and host.view is not view:
+async def _caught_up(host: Host, received: int) -> LearnerView | None:
+    """The first view that has seen as many rows of the table; None where there is none in time."""
+    until = time.monotonic() + CATCH_UP_SECONDS
+    while time.monotonic() < until and host.error is None:
+        if host.view is not None and host.view.read >= received:
             return host.view
         await asyncio.sleep(0.02)
     return None
