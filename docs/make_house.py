@@ -40,7 +40,7 @@ REASONS = {
     "Learner": "one order of steps, for panels and fleets alike; its parts are in files of their own",
     "Bands": "one distribution; shape, volatility, point masses, outages and caps are in files of their own",
     "GradientPosterior": "one posterior, whose bases, steps and priors share the optimiser and its average",
-    "IngestionRun": "one commit: what of a source is in the table, what comes next, and what is told at the end",
+    "IngestionRun": "reads one source into the table, and keeps the position, the counts and the report of that run",
     "StreamModel": "the shell of every family, in place of one in each",
     "Asking": "one question: lags, seasons, known inputs and what stands in for missing ones look at the same rows",
     "Windows": "the state of a stream, which every row passes",

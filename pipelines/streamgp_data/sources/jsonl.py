@@ -50,7 +50,7 @@ from streamgp_data.reading.signs import reject_other_formats
 SUFFIXES = (".jsonl", ".ndjson")
 _SAMPLED = 1000
 MOST = 10
-"""Keys that are told of."""
+"""Keys that the note names, at most."""
 
 
 class Config(BaseModel):
