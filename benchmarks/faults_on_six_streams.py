@@ -107,8 +107,7 @@ def cased(fault: Fault, y: Floats, day: int, seed: int) -> Case:
         end = len(y) if whole else start + max(round((fault.days or 0) * day), 1)
         measured[start:end] = fault.made(y[start:end], sd, day, generator)
         gone = measured[start:end] != y[start:end]
-        if not fault.real:
-            known[start:end] = np.where(gone, np.nan, y[start:end])
+        known[start:end] = measured[start:end] if fault.real else np.where(gone, np.nan, y[start:end])
         if fault.all_over:
             spans[PARTS[0]].append(np.arange(start, len(y)))
         elif whole:

@@ -48,10 +48,10 @@ FAR = 100.0
 """Mean absolute deviations from the target's level beyond which a reference is a glitch, and counts as missing."""
 CHUNK = 256
 """Windows whose columns are made at a time."""
-MOVED, AGREE, HOME = 12.0, 0.1, 0.25
+MOVED, AGREE, HOME, NEAR = 12.0, 0.1, 0.25, 4.0
 """Mean absolute deviations that the last values lie from the season before for a new level, and the shares of that
-within which the last three agree, or the last two are at the level of the first rows: then references on the old level
-count as missing, and the last value is the base."""
+within which the last three agree, or the last two are at the level of the first rows; the last alone, within `NEAR` mean
+absolute deviations. Then references on the old level count as missing, and the last value is the base."""
 KEPT = 2
 """Batches of windows whose columns are kept beside the newest, for when they are learned."""
 WIDTH_ROWS = 2000.0
@@ -332,7 +332,8 @@ class DirectRegression(nn.Module):
         """(N, 1) where a target is now, and how far that lies from the seasons before, where it jumped; 0 elsewhere.
 
         It jumped to another level where the last three values agree on one: it is at their median. Two that are back at
-        the level of the first rows are enough: one may be a dropout. level, width: (1, 1) or (N, 1).
+        the level of the first rows are enough, and one that is nearer to it than most values are: a glitch seldom ends
+        up there. level, width: (1, 1) or (N, 1).
         """
         parts, name = self.columns.split(x), self.shape.targets[target]
         last = torch.cat([parts.at(f"now-{back}({name})").mT for back in range(3)], 1)  # (N, 3)
@@ -345,7 +346,8 @@ class DirectRegression(nn.Module):
         first, now = last[:, :1], last.median(1, keepdim=True).values
         jump, back = away(now), away(first)
         agree = (last - now).abs().amax(1, keepdim=True) <= AGREE * jump
-        home = ((last[:, :2] - level).abs() <= HOME * back).all(1, keepdim=True)
+        off = (last[:, :2] - level).abs()
+        home = (off <= HOME * back).all(1, keepdim=True) | (off[:, :1] <= NEAR * width)
         now, jump = torch.where(home, first, now), torch.where(home, back, jump)
         return now, torch.where((agree | home) & (jump > MOVED * width), jump, 0.0)
 
