@@ -19,7 +19,8 @@ covers them. One spike does not move it: of a row after it only the step is wron
 of one step ahead that is the row after it alone."""
 FOLLOWED, LATEST = 3.0, 8
 """The error of a row is at most `FOLLOWED` times the median of its shortest steps, one in `LATEST` of them and no fewer
-than three. Their forecasts began last: where a model follows a jump they are right, and most others began before it."""
+than three. Their forecasts began last: where a model follows a jump they are right, and most others began before it. In
+the weighted means an error that is no larger than the present volatility counts in full."""
 JUMPS = np.array([0.7, 0.3, 0.15])
 """(3,) Log excess of the volatility at once, the fast and the daily over the slow one that is taken for noise; twice it
 counts in full."""
@@ -135,6 +136,9 @@ class Volatility:
         self._latest[held] = self._median(size, promised, place, local, self._latest[held])
         of_row = np.full((rows * outputs, horizon), np.nan)
         of_row[place, column % horizon] = size / promised
+        of_latest = FOLLOWED * _middle(of_row[:, : _latest(horizon)])  # (A·O,)
+        most = np.fmax(np.where(np.isnan(of_latest), np.inf, of_latest), present[local].reshape(-1))
+        size = np.minimum(size, most[place] * promised)
         size = np.minimum(size, limit[local[row], output] * promised)
         parts = [*(np.bincount(place, part, rows * outputs) / horizon for part in (size, promised)), _present(of_row)]
         new: Floats = np.stack(parts, -1).reshape(rows, outputs, 3)
@@ -268,10 +272,14 @@ def _middle(values: Floats) -> Floats:
     return np.asarray(np.take_along_axis(np.sort(values, 1), middle, 1)[:, 0])  # NaN last
 
 
+def _latest(horizon: int) -> int:
+    """How many of the steps began last, see `LATEST`."""
+    return max(3, horizon // LATEST)
+
+
 def _present(errors: Floats) -> Floats:
     """(R, H) |errors| over the profile, NaN = not known -> (R,) what they say of forecasts that begin now."""
-    of_latest = _middle(errors[:, : max(3, errors.shape[1] // LATEST)])
-    return np.asarray(np.fmin(_middle(errors), FOLLOWED * of_latest))
+    return np.asarray(np.fmin(_middle(errors), FOLLOWED * _middle(errors[:, : _latest(errors.shape[1])])))
 
 
 def _newest(error: Floats, known: Bools, before: Floats) -> Floats:

@@ -244,9 +244,11 @@ def test_one_season_alone_is_learned_too(season: int) -> None:
     assert errors[800:].mean() < 0.6 * naive[800:].mean()
 
 
-def windows_of(y: np.ndarray, k: np.ndarray, horizon: int = 6) -> tuple[Inputs, Tensor, Windows]:
+def windows_of(
+    y: np.ndarray, k: np.ndarray, horizon: int = 6, seasons: tuple[int, ...] = (24, 168)
+) -> tuple[Inputs, Tensor, Windows]:
     """Windows of a stream with seasons of 24 and 168 rows and one known input, and their truths."""
-    spec = WindowSpec(targets=("y",), known=("k",), lags=4, horizon=horizon, season=168, seasons=(24, 168))
+    spec = WindowSpec(targets=("y",), known=("k",), lags=4, horizon=horizon, season=seasons[-1], seasons=seasons)
     windows = Windows(spec)
     asks, _ = windows.push(pa.record_batch({"y": y, "k": k}))
     at = asks.position[:, None] + torch.arange(1, horizon + 1)
@@ -352,21 +354,38 @@ def test_series_of_a_panel_are_forecast_well_whatever_their_size() -> None:
 
 
 @pytest.mark.slow
-def test_a_level_that_jumps_and_stays_is_followed_within_three_rows_and_the_way_back_at_once() -> None:
+@pytest.mark.parametrize("seasons", [(24, 168), (24,)])
+def test_a_level_that_jumps_and_stays_is_followed_within_three_rows_and_the_way_back_within_two(
+    seasons: tuple[int, ...],
+) -> None:
     y, k = stream(2000)
     moved = y.copy()
     moved[1000:1240] -= 50 * y.std()
-    (_, truth, windows), (shifted, other, _) = windows_of(y, k), windows_of(moved, k)
+    (_, truth, windows), (shifted, other, _) = windows_of(y, k, seasons=seasons), windows_of(moved, k, seasons=seasons)
     errors = run(DirectLinear(windows.shape), shifted, other)
     first = int(len(y) - len(truth) - 6)  # the row of the first window
     persistence = (other - torch.from_numpy(moved)[first : first + len(other), None]).abs()
-    for start, stop in ((1003, 1024), (1024, 1230), (1240, 1243), (1243, 1400)):
+    for start, stop in ((1003, 1024), (1024, 1048), (1048, 1230), (1241, 1243), (1243, 1400)):
         rows = slice(start - first, stop - first)
         level = (other[rows] - truth[rows]).std(1) < 1.0  # all steps lie on one level
         assert errors[rows][level].mean() < 2.0 * persistence[rows][level].mean()
 
 
-@pytest.mark.parametrize(("away", "rows", "believed"), [(0.0, 1, True), (6.0, 1, False), (6.0, 2, True)])
+@pytest.mark.parametrize("seasons", [(24, 168), (24,)])
+def test_a_unit_that_changes_for_good_is_followed_through_dropouts_and_gaps(seasons: tuple[int, ...]) -> None:
+    """Its values are farther from the level of the first rows than any glitch."""
+    y, k = stream(600)
+    moved = y.copy()
+    moved[300:] = 1e5 + moved[300:]
+    moved[500], moved[540] = 0.0, np.nan
+    x, truth, windows = windows_of(moved, k, seasons=seasons)
+    first = len(y) - len(truth) - 6
+    model = DirectLinear(windows.shape)
+    errors = run(model, x, torch.where(truth == 0.0, torch.nan, truth)).nanmean(1)
+    assert errors[303 - first : 590 - first].max() < 4 * y.std()
+
+
+@pytest.mark.parametrize(("away", "rows", "believed"), [(0.0, 1, True), (8.0, 1, False), (8.0, 2, True)])
 def test_one_value_like_the_first_rows_is_the_way_back_and_two_that_are_not_far(
     away: float, rows: int, believed: bool
 ) -> None:

@@ -48,10 +48,10 @@ FAR = 100.0
 """Mean absolute deviations from the target's level beyond which a reference is a glitch, and counts as missing."""
 CHUNK = 256
 """Windows whose columns are made at a time."""
-MOVED, AGREE, HOME, NEAR = 12.0, 0.1, 0.25, 4.0
+MOVED, AGREE, HOME, NEAR = 12.0, 0.1, 0.25, 6.0
 """Mean absolute deviations that the last values lie from the season before for a new level, and the shares of that
-within which the last three agree, or the last two are at the level of the first rows; the last alone, within `NEAR` mean
-absolute deviations. Then references on the old level count as missing, and the last value is the base."""
+within which the last three agree, or the last two are at the level of the first rows; or the last alone is, within
+`NEAR` mean absolute deviations. Then references farther from the last value than either count as missing."""
 KEPT = 2
 """Batches of windows whose columns are kept beside the newest, for when they are learned."""
 WIDTH_ROWS = 2000.0
@@ -78,6 +78,7 @@ class Made(NamedTuple):
 
     Attributes:
         context: (N, C) of the windows.
+        levels: (O,) or (O, N) of the targets.
         known: of each known input.
         bases: (B, N, T) of `SeasonColumns.bases`.
         features: (T, N, d) the columns of the direct regression.
@@ -85,6 +86,7 @@ class Made(NamedTuple):
     """
 
     context: Tensor
+    levels: Tensor
     known: list[Known]
     bases: Tensor
     features: Tensor
@@ -226,7 +228,7 @@ class DirectRegression(nn.Module):
             first = self.columns.bases(x, self.levels)[:1]
             none = first.new_zeros(1, self.shape.columns, first.shape[1], 0)
             return DirectLook(none, first, first.expand(self.memories, -1, -1, -1))
-        made = self._made(self.guarded(x, self.levels, self.width), recalled)
+        made = self._made(*self.guarded(x, self.levels, self.width), recalled)
         return self.looked(self.held(looked=True), made.bases[:, None], made.features[None], made.phased)
 
     def looked(self, held: Held, bases: Tensor, features: Tensor, phased: Phased | None) -> DirectLook:
@@ -284,22 +286,23 @@ class DirectRegression(nn.Module):
                 found[label] = found[label] + value if label in found else value
         return found
 
-    def _made(self, x: Inputs, recalled: Recalled | None = None) -> Made:
+    def _made(self, x: Inputs, levels: Tensor, recalled: Recalled | None = None) -> Made:
         """What is made of the windows; those that are learned were forecast a batch before, and are kept until then."""
         assert x.context is not None
         bits = x.context.view(torch.int64)  # NaN is the same as NaN
         for last in self._last:
-            if last.known is self.known and torch.equal(last.context.view(torch.int64), bits):
+            same = last.known is self.known and torch.equal(last.context.view(torch.int64), bits)
+            if same and torch.equal(last.levels.view(torch.int64), levels.view(torch.int64)):
                 return last
-        own = self.known, self.levels
-        if recalled is None:
-            bases, features, *phased = self.made(x, *own)
-        else:
-            bases, features, *phased = recalled.of(
-                x, lambda some: self.made(x.rows(some), *own), [1] * (2 + (self.phases is not None))
-            )
+
+        def some(rows: slice) -> list[Tensor]:
+            return self.made(x.rows(rows), self.known, levels[:, rows] if levels.dim() > 1 else levels)
+
+        count = 2 + (self.phases is not None)
+        found = some(slice(None)) if recalled is None else recalled.of(x, some, [1] * count)
+        bases, features, *phased = found
         grouped = None if self.phases is None else self.phases.grouped(x, phased[0])
-        made = Made(x.context, self.known, bases, features, grouped)
+        made = Made(x.context, levels, self.known, bases, features, grouped)
         if len(bits) <= CHUNK:
             self._last = [*self._last[-KEPT:], made]
         return made
@@ -310,46 +313,60 @@ class DirectRegression(nn.Module):
         found = [self.columns.bases(x, levels), self.columns(x, known, levels)[0]]
         return found if self.phases is None else [*found, self.phases.columns(x, known, levels)[0]]
 
-    def guarded(self, x: Inputs, levels: Tensor, width: Tensor) -> Inputs:
-        """Without references that say nothing: they count as missing. levels, width: (O,) or (O, N).
+    def guarded(self, x: Inputs, levels: Tensor, width: Tensor) -> tuple[Inputs, Tensor]:
+        """Windows without references that say nothing, which count as missing, and the levels, (O,) or (O, N).
 
-        Those are glitches, far from the level; or, where a target has jumped (`_jump`), all nearer to where it was.
+        Those are glitches, far from the level; or, where a target has jumped (`_jump`), all that are not near where it
+        is now, and the level. levels, width: (O,) or (O, N).
         """
         assert x.context is not None
-        context = x.context
+        context, found = x.context, levels
         for at, of in zip(self.columns.places, self.columns.owners, strict=True):
             values, level, own = context[:, at], levels[of].view(-1, 1), width[of].view(-1, 1)
             now, jump = self._jump(x, of, level, own)
-            centre = torch.where(jump > 0, now, level)
-            farthest = torch.where(jump > 0, torch.minimum(0.5 * jump, FAR * own), FAR * own)
-            wild = ((values - centre).abs() > farthest) & (own > 0)
+            moved = jump > 0
+            near = torch.maximum(AGREE * jump, NEAR * own)
+            farthest = torch.where(moved, torch.minimum(near, FAR * own), FAR * own)
+            wild = ((values - torch.where(moved, now, level)).abs() > farthest) & (own > 0)
             if bool(wild.any()):
                 context = context.clone() if context is x.context else context
                 context[:, at] = torch.where(wild, torch.nan, values)
-        return x._replace(context=context)
+            if bool(moved.any()):
+                found = found.view(len(found), -1).expand(-1, len(values)).clone() if found is levels else found
+                found[of] = torch.where(moved[:, 0], torch.nan, found[of])
+        return x._replace(context=context), found
 
     def _jump(self, x: Inputs, target: int, level: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 1) where a target is now, and how far that lies from the seasons before, where it jumped; 0 elsewhere.
 
         It jumped to another level where the last three values agree on one: it is at their median. Two that are back at
         the level of the first rows are enough, and one that is nearer to it than most values are: a glitch seldom ends
-        up there. level, width: (1, 1) or (N, 1).
+        up there. A level so far away that its values would count as glitches lasts, whatever the last value is, where
+        a season before was on it. level, width: (1, 1) or (N, 1).
         """
         parts, name = self.columns.split(x), self.shape.targets[target]
         last = torch.cat([parts.at(f"now-{back}({name})").mT for back in range(3)], 1)  # (N, 3)
-        labels = ("long", "longs") if self.context.long else ("short",)
-        before = torch.cat([parts.at(f"now-{label}({name})").mT for label in labels], 1)
+        if self.context.long:
+            seasons = [parts.at(f"now-{label}({name})") for label in ("long", "longs")]
+        else:
+            seasons = [parts.at(f"now-short({name})"), *(parts.step(f"{n}({name})")[:1] for n in ("short3", "shorts"))]
+        before = torch.cat([part.mT for part in seasons], 1)
 
         def away(now: Tensor) -> Tensor:
-            return (before - now).abs().nan_to_num(0.0).amax(1, keepdim=True)
+            found = (before - now).abs().nan_to_num(0.0).amax(1, keepdim=True)
+            return torch.where(far(now), torch.maximum(found, (now - level).abs()), found)
 
-        first, now = last[:, :1], last.median(1, keepdim=True).values
+        def far(now: Tensor) -> Tensor:
+            return (now - level).abs() > FAR * width
+
+        first, now = last[:, :1], last.nanmedian(1, keepdim=True).values
         jump, back = away(now), away(first)
-        agree = (last - now).abs().amax(1, keepdim=True) <= AGREE * jump
+        agree = ((last - now).abs() <= AGREE * jump).all(1, keepdim=True)
+        stays = far(now) & ((before - now).abs() <= AGREE * jump).any(1, keepdim=True)
         off = (last[:, :2] - level).abs()
         home = (off <= HOME * back).all(1, keepdim=True) | (off[:, :1] <= NEAR * width)
         now, jump = torch.where(home, first, now), torch.where(home, back, jump)
-        return now, torch.where((agree | home) & (jump > MOVED * width), jump, 0.0)
+        return now, torch.where((agree | stays | home) & (jump > MOVED * width), jump, 0.0)
 
     def passed(self, x: Inputs) -> int:
         """Steps in time that N windows span."""

@@ -92,7 +92,7 @@ class Alike:
             centre, scale, knots = of("known.centre"), of("known.scale"), of("regression.knots").mT
             known = [Known(flag, centre[k], scale[k], knots[k], rank) for k, (flag, rank) in enumerate(self.kinds)]
         prior = apart(self.model.prior(x, width.T))
-        x = regression.guarded(x, levels, width)
+        x, levels = regression.guarded(x, levels, width)
         bases, features, *by_phase = regression.made(x, known, levels)
         of_series = torch.where(packed.there, torch.arange(series, device=bases.device)[:, None], -1).flatten()
         phased = None if regression.phases is None else regression.phases.grouped(x, by_phase[0], of_series)
