@@ -137,7 +137,7 @@ class Bands(Declared, Volatility):
     """
 
     STATE = (
-        Arrays("errors", "newest", "raw", "latest"),
+        Arrays("errors", "newest", "raw", "latest", "limited"),
         Arrays("steps"),
         Arrays("split", "lost"),
         Nested(of="_parts", made={"outside": "_another"}, bare=True),
@@ -176,6 +176,11 @@ class Bands(Declared, Volatility):
         self._reach = Reach(outputs, horizon)
         self.outages = Outages(shape, apart)
 
+    def restoring(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> Callable[[], None]:
+        if "raw" in tensors and "limited" not in tensors:  # of a checkpoint from before these rows were counted
+            tensors = {**tensors, "limited": torch.zeros_like(tensors["raw"])}
+        return super().restoring(tensors, rest)
+
     def issue(self, asked: Questions, errors: Errors) -> Issued:
         """Learn the volatility from errors that are known now, row by row, and issue: a question sees the errors of
         rows up to its own."""
@@ -196,12 +201,14 @@ class Bands(Declared, Volatility):
         series, mean, deviation = asked.series.numpy(), self._by_step(asked.issued.mean), self._deviation(asked)
         if self.apart:
             self._reserve(series)
-        kept = self._errors, self._newest, self._raw, self._latest, self._steps.copy(), copy.copy(self._reach)
+        kept = self._errors, self._newest, self._raw, self._latest, self._limited
+        steps, reach = self._steps.copy(), copy.copy(self._reach)
         self._reserve(series)
         streams = self._begun(series, deviation)
         wanted = np.array(probabilities, dtype=np.float64)
         issued = self._issued(asked, streams, mean, deviation, self._seen(series), wanted)
-        self._errors, self._newest, self._raw, self._latest, self._steps, self._reach = kept
+        self._errors, self._newest, self._raw, self._latest, self._limited = kept
+        self._steps, self._reach = steps, reach
         return issued.quantiles
 
     def wider(self, series: Tensor, age: Tensor) -> Tensor:

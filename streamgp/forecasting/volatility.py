@@ -20,7 +20,7 @@ of one step ahead that is the row after it alone."""
 FOLLOWED, LATEST = 3.0, 8
 """The error of a row is at most `FOLLOWED` times the median of its shortest steps, one in `LATEST` of them and no fewer
 than three. Their forecasts began last: where a model follows a jump they are right, and most others began before it. In
-the weighted means an error that is no larger than the present volatility counts in full."""
+the weighted means an error that is no larger than the present volatility counts in full, and after H such rows each."""
 JUMPS = np.array([0.7, 0.3, 0.15])
 """(3,) Log excess of the volatility at once, the fast and the daily over the slow one that is taken for noise; twice it
 counts in full."""
@@ -110,6 +110,9 @@ class Volatility:
         self._newest = np.zeros((0, outputs, newest))  # (S, O, J) of `KnownErrors`
         self._raw = np.zeros((0, outputs))  # (S, O) mean |error| that the first forecast of the series promised
         self._latest = np.zeros((0, outputs))  # (S, O) median |error| of the rows that came last
+        self._limited = np.zeros(
+            (0, outputs)
+        )  # (S, O) rows since usual errors that were limited by their shortest steps
         self._steps = np.zeros((1 - apart, 2, outputs, shape.horizon))  # weights, weighted |error| over the volatility
 
     def _streams(self, series: Ints) -> StreamIndex:
@@ -136,11 +139,13 @@ class Volatility:
         self._latest[held] = self._median(size, promised, place, local, self._latest[held])
         of_row = np.full((rows * outputs, horizon), np.nan)
         of_row[place, column % horizon] = size / promised
-        of_latest = FOLLOWED * _middle(of_row[:, : _latest(horizon)])  # (A·O,)
-        most = np.fmax(np.where(np.isnan(of_latest), np.inf, of_latest), present[local].reshape(-1))
-        size = np.minimum(size, most[place] * promised)
+        middle, followed = _middle(of_row), FOLLOWED * _middle(of_row[:, : max(3, horizon // LATEST)])  # (A·O,)
+        usual = present[local].reshape(-1)
+        followed = self._followed(middle, np.where(np.isnan(followed), np.inf, followed), usual, local, held)
+        size = np.minimum(size, np.maximum(followed, usual)[place] * promised)
         size = np.minimum(size, limit[local[row], output] * promised)
-        parts = [*(np.bincount(place, part, rows * outputs) / horizon for part in (size, promised)), _present(of_row)]
+        middle = np.minimum(middle, followed)
+        parts = [*(np.bincount(place, part, rows * outputs) / horizon for part in (size, promised)), middle]
         new: Floats = np.stack(parts, -1).reshape(rows, outputs, 3)
         found = KnownErrors(np.empty((rows, outputs, 3, 2)), np.empty((rows, *self._newest.shape[1:])))
         for block in blocks(local, len(held)):
@@ -152,6 +157,34 @@ class Volatility:
             block.put(found.newest, newest)
             self._errors[own], self._newest[own] = sums[:, -1], newest[:, -1]
         return found
+
+    def _followed(self, middle: Floats, followed: Floats, usual: Floats, series: Ints, held: Ints) -> Floats:
+        """(A·O,) what the errors of a row are limited to: no longer by its shortest steps, once those of H rows were.
+
+        By then all forecasts began after the jump; where most steps are still wrong, the model does not follow it. Rows
+        with usual errors end the count.
+
+        Args:
+            middle: (A·O,) the median |error| of each row, NaN where none is known.
+            followed: (A·O,) what its shortest steps allow.
+            usual: (A·O,) the volatility before these rows.
+            series: (A,) of the rows, of B.
+            held: (B,) codes of the series.
+        """
+        limited = middle > np.maximum(followed, usual)
+        if not limited.any() and not self._limited[held].any():
+            return followed
+        outputs = self.shape.outputs
+        flags = np.stack([limited, middle <= usual], -1).reshape(-1, outputs, 2).astype(np.float64)
+        found = np.zeros((len(flags), outputs))
+        for block in blocks(series, len(held)):
+            own = held[block.own]
+            counted, ends = np.moveaxis(block.laid(flags, 0.0), -1, 0)  # (B, N, O) each
+            count = counted.cumsum(1) + self._limited[own][:, None]
+            rows = count - np.maximum.accumulate(np.where(ends > 0, count, 0.0), 1)
+            block.put(found, rows)
+            self._limited[own] = rows[:, -1]
+        return np.where(found.reshape(-1) > self.shape.horizon, np.inf, followed)
 
     def _decayed(self, new: Floats, before: Floats) -> Floats:
         """(B, N, O, 3, 2) the sums after each of N rows, y ← λy + (1 − λ)x where x is known.
@@ -261,7 +294,7 @@ class Volatility:
         """Room for every series named."""
         grown = max(int(part.max()) + 1 if len(part) else 0 for part in codes) - len(self._raw)
         if grown > 0:
-            for name in ("errors", "newest", "raw", "latest", *(("steps",) if self.apart else ())):
+            for name in ("errors", "newest", "raw", "latest", "limited", *(("steps",) if self.apart else ())):
                 setattr(self, f"_{name}", longer(getattr(self, f"_{name}"), grown))
 
 
@@ -270,16 +303,6 @@ def _middle(values: Floats) -> Floats:
     known = (~np.isnan(values)).sum(1, keepdims=True)
     middle = (np.maximum(known, 1) - 1) // 2
     return np.asarray(np.take_along_axis(np.sort(values, 1), middle, 1)[:, 0])  # NaN last
-
-
-def _latest(horizon: int) -> int:
-    """How many of the steps began last, see `LATEST`."""
-    return max(3, horizon // LATEST)
-
-
-def _present(errors: Floats) -> Floats:
-    """(R, H) |errors| over the profile, NaN = not known -> (R,) what they say of forecasts that begin now."""
-    return np.asarray(np.fmin(_middle(errors), FOLLOWED * _middle(errors[:, : _latest(errors.shape[1])])))
 
 
 def _newest(error: Floats, known: Bools, before: Floats) -> Floats:

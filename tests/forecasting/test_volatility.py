@@ -38,7 +38,9 @@ def test_sums_are_those_of_a_loop_over_rows(series: list[int], halvings: int) ->
     found._errors[:] = rng.uniform(0.5, 1.5, found._errors.shape)
     found._raw[:] = rng.uniform(0.1, 0.2, found._raw.shape)
     found._newest[:] = rng.uniform(0.5, 1.5, found._newest.shape)
+    found._limited[:] = rng.integers(0, 10, found._limited.shape)
     sums, latest, newest = found._errors.copy(), found._latest.copy(), found._newest.copy()
+    limited = found._limited.copy()
     known = (sums[..., 0] / sums[..., 1]).max(-1)
     limit = SPIKE * np.maximum(np.maximum(known, latest), found._raw)
     expected = KnownErrors(np.empty((count, OUTPUTS, 3, 2)), np.empty((count, OUTPUTS, AT_ONCE)))
@@ -49,18 +51,23 @@ def test_sums_are_those_of_a_loop_over_rows(series: list[int], halvings: int) ->
             if own.any():
                 ratio, step = np.abs(error[own]) / promised, column[own] % HORIZON
                 followed = FOLLOWED * _lower_median(ratio[step < 3]) if (step < 3).any() else np.inf
-                most = min(max(followed, known[code[at], output]), limit[code[at], output])
+                middle, usual = _lower_median(ratio), known[code[at], output]
+                limited[code[at], output] += middle > max(followed, usual)
+                limited[code[at], output] *= middle > usual
+                followed = followed if limited[code[at], output] <= HORIZON else np.inf
+                most = min(max(followed, usual), limit[code[at], output])
                 new = np.array([np.minimum(np.abs(error[own]), most * promised).sum(), promised.sum()]) / HORIZON
                 rate = found._decay[:, None]
                 sums[code[at], output] = rate * sums[code[at], output] + (1 - rate) * new
-                last = min(_lower_median(ratio), followed)
+                last = min(middle, followed)
                 newest[code[at], output] = [*newest[code[at], output, 1:], last]
         expected.sums[at], expected.newest[at] = sums[code[at]], newest[code[at]]
     errors = Errors(*map(torch.from_numpy, (code, row, column, error)))
     with mock.patch.object(volatility, "MOST_HALVINGS", halvings):
         got = found._follow(errors, profile, np.zeros(count, np.int64))
     assert got is not None
-    for part, of in zip((*got, found._errors, found._newest), (*expected, sums, newest), strict=True):
+    left = found._errors, found._newest, found._limited
+    for part, of in zip((*got, *left), (*expected, sums, newest, limited), strict=True):
         assert_allclose(part, of, rtol=1e-13)
 
 
