@@ -35,7 +35,7 @@ class LearnerView:
         name: of the checkpoint.
         rows: that it has learned.
         newest: scored forecasts, up to its last row.
-        alarm_counts: `Alarms.summary` up to its last row; None where it raises none.
+        alarm_counts: `Learner.raised` up to its last row; None where it raises none.
         read: rows of the table that it has seen: of these some may wait for others that come late, or be versions of
             others.
     """
@@ -175,12 +175,9 @@ class LearnerView:
         return self._once(("scored", form, rows), make)
 
     def alarms(self) -> pl.DataFrame:
-        """The newest rows that raised an alarm: unique_id, ds, [target,] y, forecast, p, alarm."""
-        naming = self._forecaster.naming()
+        """The newest alarms: unique_id, ds, [target,] y, forecast, p, alarm; since and ticks of silent targets."""
         with self._lock:
-            found = self._newest_scored.frame("raised", self._forecaster.learner.windows.names, naming)
-        keys = [name for name in ("unique_id", "ds", "target", "y") if name in found.columns]
-        return found.select(*keys, pl.col(naming.model).alias("forecast"), "p", "alarm")
+            return self._newest_scored.alarms(self._forecaster.learner.windows.names, self._forecaster.naming())
 
     def figures(self) -> dict[str, float]:
         """Scores of everything so far as flat figures, such as rmse and coverage_95."""

@@ -26,7 +26,7 @@ from streamgp_pipelines.health import Health, Learned
 from streamgp_pipelines.learning.checkpointing import held, set_aside, state_digest, unless_refused
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.learner import Learner
-from streamgp_pipelines.learning.predictions import Predictions, frame
+from streamgp_pipelines.learning.predictions import Predictions, frame, silent_rows
 from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.seasons import CLOCK_ROWS
@@ -240,7 +240,8 @@ def _train(
             )
     if alarms is not None and config.alarms is not None:
         raised = pl.col(f"{session.naming.model}-alarm").is_not_null()
-        alarms.assemble(config.alarms, [part.filter(raised) for part in scored])
+        silent = [silent_rows(one, ahead.windows.names, session.naming, ahead.windows.shape) for one in ahead.silent()]
+        alarms.assemble(config.alarms, [*(part.filter(raised) for part in scored), *silent])
     if health.taken is not None and health.taken.quarantined:
         session.warnings.append(
             f"{health.taken.quarantined} rows of --source went to the quarantine and were not learned: "
