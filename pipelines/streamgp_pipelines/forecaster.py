@@ -83,7 +83,7 @@ class Forecaster(Shown):
         simulate: steps up to which simulations are calibrated.
         scale: auto: series of unlike scale are learned in units of their own; series, all: they are, or never. With
             seasons both act alike for linear and ensemble, whose windows have units of their own.
-        alarm_rate: nominal false-alarm rate of `alarms`; default: none are raised.
+        alarm_rate: nominal false-alarm rate of `alarms`, those of silent targets too; default: none are raised.
         seed: of every draw.
         device: to compute on. Of these, the flags of `streamgp train` say more.
 

@@ -399,6 +399,25 @@ def test_alarms_are_answered_and_passed_on(home: Path) -> None:
         assert note.startswith("plain:") and "--alarm-rate" in note
 
 
+@pytest.mark.slow
+def test_a_target_that_fell_silent_is_answered_and_passed_on(home: Path) -> None:
+    run(home / "table", home / "watched", alarm_rate=0.01, **LINE)
+    config = config_of(home, "watched", on_alarm=f"tee {home / 'told'}")
+    rows = as_objects(new_rows(2, ROWS + 9))
+    with serving(config) as service:
+        wait_for(lambda: service.ready)
+        client: Any = TestClient(create_app(service, config, None), "http://127.0.0.1")
+        assert client.post("/rows", json=rows).json()["accepted"] == 2
+        wait_for(lambda: client.get("/alarms").json()["counts"]["silent"])
+        silent = [one for one in client.get("/alarms").json()["alarms"] if one["alarm"] == "silent"]
+    last = as_objects(new_rows(1, ROWS - 1))[0]["t"]
+    assert [(one["since"], one["ds"], one["ticks"], one["y"]) for one in silent] == [(last, rows[0]["t"], 10, None)]
+    told = [one for one in json.loads((home / "told").read_text())["alarms"] if one["alarm"] == "silent"]
+    assert [one["ticks"] for one in told] == [10]
+    with client_of(home, "watched") as client:  # it outlives a restart
+        assert silent == [one for one in client.get("/alarms").json()["alarms"] if one["alarm"] == "silent"]
+
+
 def test_scored_forecasts_are_those_that_were_issued(home: Path) -> None:
     """One of each value up to the newest, also of rows behind the last full micro-batch: those of --predictions."""
     with client_of(home) as client:
