@@ -39,7 +39,7 @@ def panel(hours: int = HOURS) -> pl.DataFrame:
 def learned(
     spec: WindowSpec, data: pl.DataFrame, pieces: int | None = None, **recipe: Any
 ) -> tuple[Learner, list[Any]]:
-    """A learner of all rows but a few, which it previews, and (series, hours since the first, ticks) of each silence."""
+    """A learner of all rows but a few, which it previews, and what it told, with what the preview did."""
     made = replace(Recipe.of("persistence", {}, spec, Schedule(48, 48)), alarm_rate=0.02, **recipe)
     learner, rows, at, found = learner_of(made), batch(data), 0, list[Any]()
     while at + learner.room < rows.num_rows:
