@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+from torch import Tensor
 
 from streamgp.errors import StreamgpError, UsageError
 from streamgp.forecasting.scores import Scores
 from streamgp.windows.calendar import Ints
-from streamgp.windows.rows import times
+from streamgp.windows.rows import numbers, times
 from streamgp_data.checkpoint import Saved, fitting
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import Table
@@ -24,14 +27,16 @@ from streamgp_pipelines.learning.tail import Tail
 AHEAD = 86_400
 """Seconds that a row may be ahead of now, and still count as the newest."""
 NAMED = 3
-"""Series without new rows that are named, those that are silent for longest."""
+"""Series without new values that are named, those that are silent for longest."""
+Newest: TypeAlias = dict[tuple[str, str], int]
+"""The time of the newest value of each target of each series, by their names."""
 
 
 class CheckResult(NamedTuple):
     """One thing that was looked at.
 
     Attributes:
-        name: age, silent (of several series), crps_ratio (or log_loss_ratio), naive_ratio, coverage or leaps.
+        name: age, silent (targets without new values), crps_ratio (or log_loss_ratio), naive_ratio, coverage or leaps.
         value: seconds, or the number; None where it is not known (yet).
         limit: what was asked for; None where nothing was.
         alarm: whether the value is beyond the limit.
@@ -76,7 +81,7 @@ def _leaps(saved: Saved) -> list[CheckResult]:
 
 
 def _ages(saved: Saved, config: CheckConfig, now: datetime) -> list[CheckResult]:
-    """How long ago the newest row was, and in how many of several series that of their own is too old."""
+    """How long ago the newest row was, and how many targets of all series have no newer value than --max-age."""
     moments = moments_of(saved)
     if not moments.clock or moments.elapsed:
         if config.max_age is not None:
@@ -84,7 +89,7 @@ def _ages(saved: Saved, config: CheckConfig, now: datetime) -> list[CheckResult]
         return [CheckResult("age", None, None, False, "the times are no dates")]
     clock = now.astimezone().replace(tzinfo=None) if moments.zone is None else now.replace(tzinfo=None)
     latest = int((np.datetime64(clock, "ns") + np.timedelta64(AHEAD, "s")).astype(np.int64))
-    seen, future = _newest(saved, latest)
+    seen, future, values = _newest(saved, latest)
     if not seen and not future:
         return [CheckResult("age", None, config.max_age, config.max_age is not None, "no row was read")]
 
@@ -98,28 +103,46 @@ def _ages(saved: Saved, config: CheckConfig, now: datetime) -> list[CheckResult]
         about += "; rows of the future are left out: is a clock wrong?"
     alarm = _beyond(age(newest), config.max_age) or (config.max_age is not None and not seen)
     found = [CheckResult("age", age(newest), config.max_age, alarm, about)]
-    if config.max_age is not None and len(seen) > 1:
-        old = sorted((time, name) for name, time in seen.items() if age(time) > config.max_age)
+    if config.max_age is not None:
+        old = sorted(
+            (time, ", ".join(filter(None, keys))) for keys, time in values.items() if age(time) > config.max_age
+        )
+        if len(values) < 2 and not old:
+            return found
         named = ", ".join(f"{name} since {moments.say(time)}" for time, name in old[:NAMED])
-        about = f"of {len(seen):,} series whose newest row is older than --max-age"
+        what = "series" if len({target for _, target in values}) == 1 else "targets of all series"
+        about = f"of {len(values):,} {what}, whose newest value is older than --max-age"
         about += f": {named}{' ...' if len(old) > NAMED else ''}" if old else ""
         about += "; --max-silent 0 raises an alarm" if old and config.max_silent is None else ""
         found.append(CheckResult("silent", len(old), config.max_silent, _beyond(len(old), config.max_silent), about))
     return found
 
 
-def _newest(saved: Saved, latest: int) -> tuple[dict[str, int], dict[str, int]]:
-    """The newest time of each series up to `latest`, and of those that have rows after it."""
+def _newest(saved: Saved, latest: int) -> tuple[dict[str, int], dict[str, int], Newest]:
+    """The newest time of each series up to `latest`, and of those that have rows after it; up to it also that of each
+    target, of those in whose rows it has a value."""
     tail, spec, least = Tail(), recipe_of(saved).spec, np.iinfo(np.int64).min
     saved.restore({"tail": tail})
-    seen, future = dict[str, int](), dict[str, int]()
+    seen, future, values = dict[str, int](), dict[str, int](), Newest()
+    one = len(spec.targets) == 1
 
-    def note(names: list[str], ds: Ints, known: Any = True) -> None:
-        """Times (N, L) of series by their names (N,), where they are known."""
-        for found, part in ((seen, ds <= latest), (future, ds > latest)):
-            for name, time in zip(names, np.where(known & part, ds, least).max(1).tolist(), strict=False):
-                if time > least:
-                    found[name] = max(time, found.get(name, time))
+    def later(found: dict[Any, int], keys: Iterable[Any], ds: Ints) -> None:
+        for key, time in zip(keys, ds.tolist(), strict=True):
+            if time > least:
+                found[key] = max(time, found.get(key, time))
+
+    def note(names: list[str], ds: Ints, has: Any, known: Any = True) -> None:
+        """Times (N, L) of series by their names (N,), where they are known, and whether there is a value (N, L, O)."""
+        part = known & (ds <= latest)
+        later(seen, names, np.where(part, ds, least).max(1))
+        later(future, names, np.where(known & (ds > latest), ds, least).max(1))
+        for at, target in enumerate(spec.targets):
+            keys = [(name, "" if one and spec.series else target) for name in names]
+            later(values, keys, np.where(part & has[..., at], ds, least).max(1))
+
+    def rows_of(rows: pa.RecordBatch) -> tuple[Ints, Any]:
+        held = numbers(rows, spec.targets)[:, None]
+        return times(rows, str(spec.time))[:, None], ~(np.isnan(held) | np.isin(held, spec.sentinels))
 
     with fitting(f"the windows in {saved.path}"):
         for state in saved.states():
@@ -127,17 +150,36 @@ def _newest(saved: Saved, latest: int) -> tuple[dict[str, int], dict[str, int]]:
                 continue
             about: Any = state.rest["windows"]
             names: list[str] = about["names"] if spec.series else [""]
-            note(names, held["ds"].numpy(), held["step"].numpy() >= 0)
+            ds, known = held["ds"].numpy(), held["step"].numpy() >= 0
+            note(names, ds, ~np.isnan(held["values"].numpy()[..., : len(spec.targets)]), known)
+            for at, target in enumerate(spec.targets):  # where no row that is kept has a value of it
+                keys = [(name, "" if one and spec.series else target) for name in names]
+                later(values, keys, _before(held, spec.every_ns, latest, at))
             if "waiting" in state.rest:  # of a fleet
                 waiting = PartialBatches()
                 state.restore({"waiting": waiting})
                 rows, code = waiting.rows()
                 if rows is not None:
-                    note([names[one] if spec.series else "" for one in code], times(rows, str(spec.time))[:, None])
+                    note([names[one] if spec.series else "" for one in code], *rows_of(rows))
     if tail.rows is not None:  # those after the last full micro-batch
-        ds = times(tail.rows, str(spec.time))[:, None]
-        note([str(name) for name in tail.rows.column(spec.series).to_pylist()] if spec.series else [""] * len(ds), ds)
-    return seen, future
+        ds, has = rows_of(tail.rows)
+        series = tail.rows.column(spec.series).to_pylist() if spec.series else [""] * len(ds)
+        note([str(name) for name in series], ds, has)
+    return seen, future, values
+
+
+def _before(held: Mapping[str, Tensor], every: int | None, latest: int, target: int) -> Ints:
+    """(S,) the time of the last value of a target by its step, else that of the oldest row that is kept: none is newer
+    than the last value."""
+    step, ds = held["step"].numpy(), held["ds"].numpy()
+    never = np.iinfo(np.int64)
+    oldest = np.where(step >= 0, ds, never.max).min(1, initial=never.max)
+    found = np.where(oldest <= latest, oldest, never.min)
+    if every is not None and len(last := held["latest.step"].numpy()):
+        own, (newest, time, _) = last[: len(step), 0, target], held["last"].numpy()[:, : len(step)]
+        by_step = time - (newest - np.maximum(own, 0)) * every
+        found = np.where((own >= 0) & (by_step <= latest), by_step, found)
+    return found
 
 
 def _scores(saved: Saved, config: CheckConfig) -> list[CheckResult]:
