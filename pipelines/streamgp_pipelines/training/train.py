@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import polars as pl
 import torch
 
 from streamgp.base import Due, Json, ModelCard, Progress, Tracker
 from streamgp.errors import UsageError
+from streamgp.forecasting.metrics import series_table
 from streamgp_data import checkpoint, remote
 from streamgp_data.retry import Retry
 from streamgp_data.table import Table
@@ -282,7 +283,7 @@ def finish(
     draw: Draw | None,
     alarmed: NewestAlarms | None = None,
 ) -> None:
-    """Final metrics, scores per step ahead, plots and the model that forecasts alone.
+    """Final metrics, scores of each step ahead and of each series, plots and the model that forecasts alone.
 
     Where nothing came since these were logged, they are not made again.
     """
@@ -296,6 +297,10 @@ def finish(
     def show() -> None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "summary.json").write_text(json.dumps(found, indent=1))
+            heads, rows = series_table(cast("dict[str, Any]", found["by_series"]))
+            if rows:
+                each = pl.DataFrame(rows, heads, orient="row", infer_schema_length=None)
+                each.write_csv(Path(folder) / "series.csv")
             if draw is not None:
                 draw(session.curves, found, outlook(session, newest), Path(folder), alarmed)
             for path in sorted(Path(folder).iterdir()):
