@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from torch import Tensor
 
 from streamgp.errors import StreamgpError, UsageError
 from streamgp.forecasting.scores import Scores
 from streamgp.windows.calendar import Ints
 from streamgp.windows.rows import numbers, times
+from streamgp.windows.timeline import BEFORE
+from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_data.checkpoint import Saved, fitting
+from streamgp_data.moments import Moments
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import Table
 from streamgp_pipelines.config import CheckConfig
@@ -83,18 +85,17 @@ def _leaps(saved: Saved) -> list[CheckResult]:
 def _ages(saved: Saved, config: CheckConfig, now: datetime) -> list[CheckResult]:
     """How long ago the newest row was, and how many targets of all series have no newer value than --max-age."""
     moments = moments_of(saved)
-    if not moments.clock or moments.elapsed:
+    clock = wall(moments, now)
+    if clock is None:
         if config.max_age is not None:
             raise UsageError("--max-age: the times of this run are no dates", hint="leave it out")
         return [CheckResult("age", None, None, False, "the times are no dates")]
-    clock = now.astimezone().replace(tzinfo=None) if moments.zone is None else now.replace(tzinfo=None)
-    latest = int((np.datetime64(clock, "ns") + np.timedelta64(AHEAD, "s")).astype(np.int64))
-    seen, future, values = _newest(saved, latest)
+    seen, future, values = _newest(saved, clock + AHEAD * 10**9)
     if not seen and not future:
         return [CheckResult("age", None, config.max_age, config.max_age is not None, "no row was read")]
 
     def age(time: int) -> float:
-        return float((np.datetime64(clock, "ns") - np.datetime64(time, "ns")) / np.timedelta64(1, "s"))
+        return (clock - time) / 1e9
 
     newest = max((seen or future).values())
     about = f"the newest row is of {moments.say(newest)}"
@@ -118,68 +119,63 @@ def _ages(saved: Saved, config: CheckConfig, now: datetime) -> list[CheckResult]
     return found
 
 
+def wall(moments: Moments, now: datetime) -> int | None:
+    """An instant as the rows of a run have their times, ns; None where those are no dates."""
+    if not moments.clock or moments.elapsed:
+        return None
+    clock = now.astimezone() if moments.zone is None else now.astimezone(UTC)
+    return int(np.datetime64(clock.replace(tzinfo=None), "ns").astype(np.int64))
+
+
 def _newest(saved: Saved, latest: int) -> tuple[dict[str, int], dict[str, int], Newest]:
     """The newest time of each series up to `latest`, and of those that have rows after it; up to it also that of each
-    target, of those in whose rows it has a value."""
-    tail, spec, least = Tail(), recipe_of(saved).spec, np.iinfo(np.int64).min
+    target, of the rows in which it has a value."""
+    tail, spec, least = Tail(), recipe_of(saved).spec, int(BEFORE)
     saved.restore({"tail": tail})
     seen, future, values = dict[str, int](), dict[str, int](), Newest()
-    one = len(spec.targets) == 1
 
     def later(found: dict[Any, int], keys: Iterable[Any], ds: Ints) -> None:
         for key, time in zip(keys, ds.tolist(), strict=True):
             if time > least:
                 found[key] = max(time, found.get(key, time))
 
-    def note(names: list[str], ds: Ints, has: Any, known: Any = True) -> None:
-        """Times (N, L) of series by their names (N,), where they are known, and whether there is a value (N, L, O)."""
-        part = known & (ds <= latest)
-        later(seen, names, np.where(part, ds, least).max(1))
+    def note(names: list[str], ds: Ints, last: Ints, known: Any = True) -> None:
+        """Times (N, L) of series by their names (N,), where they are known, and of the last values (N, O)."""
+        later(seen, names, np.where(known & (ds <= latest), ds, least).max(1))
         later(future, names, np.where(known & (ds > latest), ds, least).max(1))
-        for at, target in enumerate(spec.targets):
-            keys = [(name, "" if one and spec.series else target) for name in names]
-            later(values, keys, np.where(part & has[..., at], ds, least).max(1))
+        for at, target in enumerate(labels(spec)):
+            later(values, [(name, target) for name in names], last[:, at])
 
-    def rows_of(rows: pa.RecordBatch) -> tuple[Ints, Any]:
-        held = numbers(rows, spec.targets)[:, None]
-        return times(rows, str(spec.time))[:, None], ~(np.isnan(held) | np.isin(held, spec.sentinels))
+    def rows(names: list[str], rows: pa.RecordBatch) -> None:
+        """Rows that have not been learned."""
+        ds, held = times(rows, str(spec.time))[:, None], numbers(rows, spec.targets)
+        has = ~(np.isnan(held) | np.isin(held, spec.sentinels)) & (ds <= latest)
+        note(names, ds, np.where(has, ds, least))
 
     with fitting(f"the windows in {saved.path}"):
         for state in saved.states():
             if (held := state.tensors.get("windows")) is None:
                 continue
-            about: Any = state.rest["windows"]
-            names: list[str] = about["names"] if spec.series else [""]
-            ds, known = held["ds"].numpy(), held["step"].numpy() >= 0
-            note(names, ds, ~np.isnan(held["values"].numpy()[..., : len(spec.targets)]), known)
-            for at, target in enumerate(spec.targets):  # where no row that is kept has a value of it
-                keys = [(name, "" if one and spec.series else target) for name in names]
-                later(values, keys, _before(held, spec.every_ns, latest, at))
+            windows = Windows(spec)
+            windows.restore(held, state.rest["windows"])
+            names = windows.names if spec.series else [""]
+            note(names, held["ds"].numpy(), windows.last_values(latest), held["step"].numpy() >= 0)
             if "waiting" in state.rest:  # of a fleet
                 waiting = PartialBatches()
                 state.restore({"waiting": waiting})
-                rows, code = waiting.rows()
-                if rows is not None:
-                    note([names[one] if spec.series else "" for one in code], *rows_of(rows))
+                more, code = waiting.rows()
+                if more is not None:
+                    rows([names[one] if spec.series else "" for one in code], more)
     if tail.rows is not None:  # those after the last full micro-batch
-        ds, has = rows_of(tail.rows)
-        series = tail.rows.column(spec.series).to_pylist() if spec.series else [""] * len(ds)
-        note([str(name) for name in series], ds, has)
+        count = tail.rows.num_rows
+        series = tail.rows.column(spec.series).to_pylist() if spec.series else [""] * count
+        rows([str(name) for name in series], tail.rows)
     return seen, future, values
 
 
-def _before(held: Mapping[str, Tensor], every: int | None, latest: int, target: int) -> Ints:
-    """(S,) the time of the last value of a target by its step, else that of the oldest row that is kept: none is newer
-    than the last value."""
-    step, ds = held["step"].numpy(), held["ds"].numpy()
-    never = np.iinfo(np.int64)
-    oldest = np.where(step >= 0, ds, never.max).min(1, initial=never.max)
-    found = np.where(oldest <= latest, oldest, never.min)
-    if every is not None and len(last := held["latest.step"].numpy()):
-        own, (newest, time, _) = last[: len(step), 0, target], held["last"].numpy()[:, : len(step)]
-        by_step = time - (newest - np.maximum(own, 0)) * every
-        found = np.where((own >= 0) & (by_step <= latest), by_step, found)
-    return found
+def labels(spec: WindowSpec) -> tuple[str, ...]:
+    """What the targets of a series are told apart by: nothing, where there is one."""
+    return ("",) if len(spec.targets) == 1 and spec.series else spec.targets
 
 
 def _scores(saved: Saved, config: CheckConfig) -> list[CheckResult]:

@@ -6,9 +6,11 @@ import asyncio
 import io
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,8 @@ def test_rows_are_learned_and_forecast_from(home: Path) -> None:
         assert newest == kept[-2:] and newest[-1]["ds"] == last and len(kept) < 500  # of which fewer are kept
         page = client.get("/metrics").text
         assert f'streamgp_learned_rows{{checkpoint="plain"}} {ROWS + 5}.0' in page
+        (age,) = re.findall(r'streamgp_value_age_seconds{checkpoint="plain",series="y",target="y"} (\S+)', page)
+        assert float(age) == pytest.approx((datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds(), abs=60)
         assert 'outcome="duplicate"' in page and 'streamgp_score{checkpoint="plain",score="crps"}' in page
         assert client.post("/rows", json=[]).json()["accepted"] == 0
 
