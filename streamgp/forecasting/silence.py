@@ -19,10 +19,13 @@ older than θ already when it came begins no silence: it belongs to the one befo
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
+from streamgp.base import Json
 from streamgp.forecasting.streams import Bools, Ints, extended
 from streamgp.state import Arrays, Declared, Value
 
@@ -86,6 +89,11 @@ class Silences(Declared):
         self.clock = BEFORE
         self.raised = 0
         """Silences so far."""
+
+    def check_state(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        clock = rest["clock"]
+        if not (isinstance(clock, int) and BEFORE <= clock <= NEVER):
+            raise ValueError(f"clock is {clock!r}, not a time")
 
     def _fresh(self, series: int) -> tuple[Ints, ...]:
         """last, seen, due: (S, O) time of the last value, the clock when it came, and after which time it is silent;

@@ -165,6 +165,8 @@ def test_a_state_goes_on_as_without_it() -> None:
         found += seen(one, series[part], ds[part], known[part], ())
         state = one.state()
     assert found == whole and len(whole) >= 2
+    with pytest.raises(ValueError, match="clock"):
+        Silences(2, RATE).restore(state[0], state[1] | {"clock": 2**80})
 
 
 def test_rows_of_known_inputs_that_are_to_come_are_no_silence() -> None:
