@@ -111,8 +111,8 @@ def _ages(saved: Saved, config: CheckConfig, now: datetime) -> list[CheckResult]
         if len(values) < 2 and not old:
             return found
         named = ", ".join(f"{name} since {moments.say(time)}" for time, name in old[:NAMED])
-        what = "series" if len({target for _, target in values}) == 1 else "targets of all series"
-        about = f"of {len(values):,} {what}, whose newest value is older than --max-age"
+        what = "series" if len({target for _, target in values}) == 1 else "targets of series"
+        about = f"of {len(values):,} {what} whose newest value is older than --max-age"
         about += f": {named}{' ...' if len(old) > NAMED else ''}" if old else ""
         about += "; --max-silent 0 raises an alarm" if old and config.max_silent is None else ""
         found.append(CheckResult("silent", len(old), config.max_silent, _beyond(len(old), config.max_silent), about))

@@ -129,17 +129,24 @@ def test_a_checkpoint_from_before_goes_on_and_begins_to_listen() -> None:
     assert ("b", ENDED - 1) in [one[:2] for one in found]
 
 
-def test_a_data_frame_tells_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("targets", ["y", ("y", "x")])
+def test_a_data_frame_tells_of_it(targets: Any, tmp_path: Path) -> None:
     data = panel()
-    forecaster = streamgp.Forecaster(
-        "y", horizon=2, every="1h", model="persistence", lags=2, warmup=60, alarm_rate=0.02
-    )
+    options: dict[str, Any] = {"model": "persistence", "lags": 2, "warmup": 60, "alarm_rate": 0.02}
+    forecaster = streamgp.Forecaster(targets, horizon=2, every="1h", **options)
     for at in range(0, len(data), 70):
         forecaster.learn(data.slice(at, 70))
+    forecaster.save(tmp_path / "saved")
     found = forecaster.alarms.filter(alarm="silent")
-    assert found.select("unique_id", "ticks").rows() == [("c", 3), ("b", 3)]
-    assert (found["ds"] - found["since"]).dt.total_hours().to_list() == [3, 3]
+    keys = ["unique_id", *(["target"] if len(targets) > 1 else [])]
+    expected = [("c", "y"), ("b", "y"), ("b", "x")] if len(targets) > 1 else [("c",), ("b",)]
+    assert found.select(keys).rows() == expected and found["ticks"].to_list() == [3] * len(found)
+    assert (found["ds"] - found["since"]).dt.total_hours().to_list() == [3] * len(found)
     assert found["y"].is_null().all() and found["p"].is_null().all()
+
+    later = panel(HOURS + 6).filter(pl.col("t") > data["t"].max()).filter(unique_id="a")  # and c ends
+    again = streamgp.load(tmp_path / "saved").learn(later).alarms.filter(alarm="silent")
+    assert again.select(keys).rows() == [("c", *key[1:]) for key in expected if key[0] == "b"]
 
 
 @pytest.mark.slow
