@@ -106,7 +106,7 @@ def _of_model(found: dict[str, Any]) -> dict[str, Any]:
     if weights := found.get("weights"):
         pairs["weights"] = weights
     if alarms := found.get("alarms"):
-        counts = ", ".join(f"{name} {alarms[name]:,}" for name in ("anomaly", "change", "stuck"))
+        counts = ", ".join(f"{name} {alarms[name]:,}" for name in ("anomaly", "change", "stuck", "silent"))
         pairs["alarms"] = f"{counts}, in {alarms['rows']:,} rows (nominal rate {alarms['rate']:g})"
     if spread := _spread(found, _levels(found)[-1:]):
         pairs["coverage in parts"] = spread

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from streamgp.errors import StreamgpError, UsageError
 from streamgp.forecasting.scores import Scores
 from streamgp.windows.calendar import Ints
-from streamgp.windows.rows import times
+from streamgp.windows.rows import numbers, times
+from streamgp.windows.timeline import BEFORE
+from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_data.checkpoint import Saved, fitting
+from streamgp_data.moments import Moments
 from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import Table
 from streamgp_pipelines.config import CheckConfig
@@ -24,14 +29,16 @@ from streamgp_pipelines.learning.tail import Tail
 AHEAD = 86_400
 """Seconds that a row may be ahead of now, and still count as the newest."""
 NAMED = 3
-"""Series without new rows that are named, those that are silent for longest."""
+"""Series without new values that are named, those that are silent for longest."""
+Newest: TypeAlias = dict[tuple[str, str], int]
+"""The time of the newest value of each target of each series, by their names."""
 
 
 class CheckResult(NamedTuple):
     """One thing that was looked at.
 
     Attributes:
-        name: age, silent (of several series), crps_ratio (or log_loss_ratio), naive_ratio, coverage or leaps.
+        name: age, silent (targets without new values), crps_ratio (or log_loss_ratio), naive_ratio, coverage or leaps.
         value: seconds, or the number; None where it is not known (yet).
         limit: what was asked for; None where nothing was.
         alarm: whether the value is beyond the limit.
@@ -76,20 +83,19 @@ def _leaps(saved: Saved) -> list[CheckResult]:
 
 
 def _ages(saved: Saved, config: CheckConfig, now: datetime) -> list[CheckResult]:
-    """How long ago the newest row was, and in how many of several series that of their own is too old."""
+    """How long ago the newest row was, and how many targets of all series have no newer value than --max-age."""
     moments = moments_of(saved)
-    if not moments.clock or moments.elapsed:
+    clock = wall(moments, now)
+    if clock is None:
         if config.max_age is not None:
             raise UsageError("--max-age: the times of this run are no dates", hint="leave it out")
         return [CheckResult("age", None, None, False, "the times are no dates")]
-    clock = now.astimezone().replace(tzinfo=None) if moments.zone is None else now.replace(tzinfo=None)
-    latest = int((np.datetime64(clock, "ns") + np.timedelta64(AHEAD, "s")).astype(np.int64))
-    seen, future = _newest(saved, latest)
+    seen, future, values = _newest(saved, clock + AHEAD * 10**9)
     if not seen and not future:
         return [CheckResult("age", None, config.max_age, config.max_age is not None, "no row was read")]
 
     def age(time: int) -> float:
-        return float((np.datetime64(clock, "ns") - np.datetime64(time, "ns")) / np.timedelta64(1, "s"))
+        return (clock - time) / 1e9
 
     newest = max((seen or future).values())
     about = f"the newest row is of {moments.say(newest)}"
@@ -98,46 +104,78 @@ def _ages(saved: Saved, config: CheckConfig, now: datetime) -> list[CheckResult]
         about += "; rows of the future are left out: is a clock wrong?"
     alarm = _beyond(age(newest), config.max_age) or (config.max_age is not None and not seen)
     found = [CheckResult("age", age(newest), config.max_age, alarm, about)]
-    if config.max_age is not None and len(seen) > 1:
-        old = sorted((time, name) for name, time in seen.items() if age(time) > config.max_age)
+    if config.max_age is not None:
+        old = sorted(
+            (time, ", ".join(filter(None, keys))) for keys, time in values.items() if age(time) > config.max_age
+        )
+        if len(values) < 2 and not old:
+            return found
         named = ", ".join(f"{name} since {moments.say(time)}" for time, name in old[:NAMED])
-        about = f"of {len(seen):,} series whose newest row is older than --max-age"
+        what = "series" if len({target for _, target in values}) == 1 else "targets of series"
+        about = f"of {len(values):,} {what} whose newest value is older than --max-age"
         about += f": {named}{' ...' if len(old) > NAMED else ''}" if old else ""
         about += "; --max-silent 0 raises an alarm" if old and config.max_silent is None else ""
         found.append(CheckResult("silent", len(old), config.max_silent, _beyond(len(old), config.max_silent), about))
     return found
 
 
-def _newest(saved: Saved, latest: int) -> tuple[dict[str, int], dict[str, int]]:
-    """The newest time of each series up to `latest`, and of those that have rows after it."""
-    tail, spec, least = Tail(), recipe_of(saved).spec, np.iinfo(np.int64).min
-    saved.restore({"tail": tail})
-    seen, future = dict[str, int](), dict[str, int]()
+def wall(moments: Moments, now: datetime) -> int | None:
+    """An instant as the rows of a run have their times, ns; None where those are no dates."""
+    if not moments.clock or moments.elapsed:
+        return None
+    clock = now.astimezone() if moments.zone is None else now.astimezone(UTC)
+    return int(np.datetime64(clock.replace(tzinfo=None), "ns").astype(np.int64))
 
-    def note(names: list[str], ds: Ints, known: Any = True) -> None:
-        """Times (N, L) of series by their names (N,), where they are known."""
-        for found, part in ((seen, ds <= latest), (future, ds > latest)):
-            for name, time in zip(names, np.where(known & part, ds, least).max(1).tolist(), strict=False):
-                if time > least:
-                    found[name] = max(time, found.get(name, time))
+
+def _newest(saved: Saved, latest: int) -> tuple[dict[str, int], dict[str, int], Newest]:
+    """The newest time of each series up to `latest`, and of those that have rows after it; up to it also that of each
+    target, of the rows in which it has a value."""
+    tail, spec, least = Tail(), recipe_of(saved).spec, int(BEFORE)
+    saved.restore({"tail": tail})
+    seen, future, values = dict[str, int](), dict[str, int](), Newest()
+
+    def later(found: dict[Any, int], keys: Iterable[Any], ds: Ints) -> None:
+        for key, time in zip(keys, ds.tolist(), strict=True):
+            if time > least:
+                found[key] = max(time, found.get(key, time))
+
+    def note(names: list[str], ds: Ints, last: Ints, known: Any = True) -> None:
+        """Times (N, L) of series by their names (N,), where they are known, and of the last values (N, O)."""
+        later(seen, names, np.where(known & (ds <= latest), ds, least).max(1))
+        later(future, names, np.where(known & (ds > latest), ds, least).max(1))
+        for at, target in enumerate(labels(spec)):
+            later(values, [(name, target) for name in names], last[:, at])
+
+    def rows(names: list[str], rows: pa.RecordBatch) -> None:
+        """Rows that have not been learned."""
+        ds, held = times(rows, str(spec.time))[:, None], numbers(rows, spec.targets)
+        has = ~(np.isnan(held) | np.isin(held, spec.sentinels)) & (ds <= latest)
+        note(names, ds, np.where(has, ds, least))
 
     with fitting(f"the windows in {saved.path}"):
         for state in saved.states():
             if (held := state.tensors.get("windows")) is None:
                 continue
-            about: Any = state.rest["windows"]
-            names: list[str] = about["names"] if spec.series else [""]
-            note(names, held["ds"].numpy(), held["step"].numpy() >= 0)
+            windows = Windows(spec)
+            windows.restore(held, state.rest["windows"])
+            names = windows.names if spec.series else [""]
+            note(names, held["ds"].numpy(), windows.last_values(latest), held["step"].numpy() >= 0)
             if "waiting" in state.rest:  # of a fleet
                 waiting = PartialBatches()
                 state.restore({"waiting": waiting})
-                rows, code = waiting.rows()
-                if rows is not None:
-                    note([names[one] if spec.series else "" for one in code], times(rows, str(spec.time))[:, None])
+                more, code = waiting.rows()
+                if more is not None:
+                    rows([names[one] if spec.series else "" for one in code], more)
     if tail.rows is not None:  # those after the last full micro-batch
-        ds = times(tail.rows, str(spec.time))[:, None]
-        note([str(name) for name in tail.rows.column(spec.series).to_pylist()] if spec.series else [""] * len(ds), ds)
-    return seen, future
+        count = tail.rows.num_rows
+        series = tail.rows.column(spec.series).to_pylist() if spec.series else [""] * count
+        rows([str(name) for name in series], tail.rows)
+    return seen, future, values
+
+
+def labels(spec: WindowSpec) -> tuple[str, ...]:
+    """What the targets of a series are told apart by: nothing, where there is one."""
+    return ("",) if len(spec.targets) == 1 and spec.series else spec.targets
 
 
 def _scores(saved: Saved, config: CheckConfig) -> list[CheckResult]:

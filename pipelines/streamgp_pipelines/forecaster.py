@@ -83,7 +83,7 @@ class Forecaster(Shown):
         simulate: steps up to which simulations are calibrated.
         scale: auto: series of unlike scale are learned in units of their own; series, all: they are, or never. With
             seasons both act alike for linear and ensemble, whose windows have units of their own.
-        alarm_rate: nominal false-alarm rate of `alarms`; default: none are raised.
+        alarm_rate: nominal false-alarm rate of `alarms`, those of silent targets too; default: none are raised.
         seed: of every draw.
         device: to compute on. Of these, the flags of `streamgp train` say more.
 
@@ -576,11 +576,11 @@ class Forecaster(Shown):
     @property
     @checked
     def alarms(self) -> Any:
-        """Rows that raised an alarm since this object was made, the newest 10,000.
+        """Rows that raised an alarm, and targets that fell silent, since this object was made, the newest 10,000.
 
         Returns:
-            unique_id, ds, [target,] y, forecast, p (its tail probability) and alarm (anomaly, change, stuck), a frame
-            of the kind that was learned last.
+            unique_id, ds, [target,] y, forecast, p (its tail probability), alarm (anomaly, change, stuck, silent), and
+            of what is silent since when and for how many ticks, a frame of the kind that was learned last.
 
         Raises:
             StateError: nothing was read yet, or there is no alarm_rate.
@@ -588,8 +588,9 @@ class Forecaster(Shown):
         learner = self._stream.ready()
         if learner.alarms is None:
             raise StateError("this forecaster raises no alarms", hint="give alarm_rate, such as 0.001")
-        newest = [self._stream.raised(due) for due in learner.preview(self._stream.behind())[1]]
-        return back(pl.concat([*self._stream.alarms, *newest]).tail(ALARMS), self._stream.kind)
+        ahead, last = learner.preview(self._stream.behind())
+        newest = self._stream.raised(ahead, last, ahead.silent())
+        return back(pl.concat([*self._stream.alarms, newest]).tail(ALARMS), self._stream.kind)
 
     @property
     def rows(self) -> int:

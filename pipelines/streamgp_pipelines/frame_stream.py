@@ -13,6 +13,7 @@ import torch
 
 from streamgp.base import Due, Json
 from streamgp.errors import DataError, StateError, UsageError
+from streamgp.forecasting.silence import Silent
 from streamgp.fork import fork
 from streamgp_data import checkpoint
 from streamgp_data.batches import together
@@ -30,7 +31,7 @@ from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.newest import PART, NewestScored
-from streamgp_pipelines.learning.predictions import alarms_of
+from streamgp_pipelines.learning.predictions import alarms_of, silent_alarms
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import open_session
 from streamgp_pipelines.learning.tail import Tail
@@ -195,12 +196,15 @@ class FrameStream:
         model, windows, counts = self.ready().model, self.ready().windows, self.ready().counts
         return [*self.warnings, *model.warnings(), *counts.warnings(), *self._arrivals.left_out(windows)]
 
-    def raised(self, due: Due) -> pl.DataFrame:
-        """The rows that raised an alarm, as `Forecaster.alarms` has them."""
-        learner, about = self.ready(), self.about
-        moments: Any = about["moments"]
+    def raised(self, learner: Learner, found: Sequence[Due], silent: Sequence[Silent]) -> pl.DataFrame:
+        """The rows that raised an alarm and the targets that fell silent, as `Forecaster.alarms` has them."""
+        moments: Any = self.about["moments"]
         naming = Naming(learner.recipe.model, learner.calibration, Moments(**moments), alarms=True)
-        return alarms_of(due, learner.windows.names, naming, learner.windows.shape)
+        about = learner.windows.names, naming, learner.windows.shape
+        return pl.concat(
+            [*(alarms_of(due, *about) for due in found), *(silent_alarms(one, *about) for one in silent)],
+            how="diagonal_relaxed",
+        )
 
     def save(self, path: Path) -> None:
         """Write a checkpoint.
@@ -259,8 +263,10 @@ class FrameStream:
             count = learner.room
             step, due = learner.advance(held.slice(start, count))
             cast(NewestScored, self._newest).add(due)
-            if due.alarm is not None and bool(due.alarm.any()):
-                self.alarms = [pl.concat([*self.alarms, self.raised(due)]).tail(ALARMS)]
+            silent = learner.silent()
+            cast(NewestScored, self._newest).add_silent(silent)
+            if silent or (due.alarm is not None and bool(due.alarm.any())):
+                self.alarms = [pl.concat([*self.alarms, self.raised(learner, [due], silent)]).tail(ALARMS)]
             add_point(self._curves, learner, step, count)
             if step is not None and math.isfinite(step.loss):
                 self.trace.add(learner.rows, float(count), {"evidence": -step.loss})

@@ -48,6 +48,8 @@ __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
 
 _LAST_KNOWN = ("at_phase", "latest")
 """Parts of the state."""
+LAST = np.iinfo(np.int64).max
+"""No time is later."""
 
 
 class Windows:
@@ -242,6 +244,26 @@ class Windows:
         if found is None:
             return np.zeros((len(code), self._ring.channels - len(self.spec.targets)), np.int64)
         return np.asarray(found.age[:, 0], np.int64)
+
+    def last_values(self, latest: int = LAST) -> Ints:
+        """(S, O) times of the last value of each target up to the time `latest`; `BEFORE` where there is none.
+
+        Where no row that is kept has a value, it is told by its step, or else by the oldest row that is kept.
+        """
+        self._reserve()
+        count, ring, every = len(self.names), self._ring, self.spec.every_ns
+        kept = (ring.step[:count] >= 0) & (ring.ds[:count] <= latest)
+        ds = ring.ds[:count, :, None]
+        known = kept[..., None] & ~np.isnan(ring.values[:count, :, self._targets])
+        found = np.where(known, ds, BEFORE).max(1, initial=BEFORE)
+        oldest = np.where(kept, ring.ds[:count], LAST).min(1, initial=LAST)
+        instead = np.where(kept.any(1), oldest, BEFORE)[:, None].repeat(self.shape.outputs, 1)
+        if every is not None:
+            self._asking.latest.reserve(count)
+            step, (newest, time, _) = self._asking.latest.step[:count, 0], self._last[:, :count, None]
+            by_step = time - (newest - np.maximum(step, 0)) * every
+            instead = np.where((step >= 0) & (by_step <= latest), by_step, instead)
+        return np.where(known.any(1), found, instead)
 
     def jumps(self) -> Ints:
         """(S,) steps from the row before the newest one of every series to the newest; 0 where none is kept."""

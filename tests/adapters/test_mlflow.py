@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import polars as pl
 import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
 
 from streamgp.base import ModelCard
 from streamgp.errors import CheckpointError, ServiceError, UsageError
+from streamgp.forecasting.metrics import series_table
 from streamgp_pipelines.adapters.mlflow import run as _mlflow_run
 from streamgp_pipelines.adapters.mlflow.metrics import BATCH, SPILL, MetricBuffer
 from streamgp_pipelines.adapters.mlflow.store import open_store, sqlite_file, store_uri
@@ -175,6 +177,20 @@ def test_pictures_are_made_again_only_where_something_came(uri: str, tmp_path: P
     assert [again(), again()] == [2, 2]
     assert again("drawn elsewhere") == 3  # another run, which has none
     assert again("drawn elsewhere", fresh=True) == 4
+
+
+def test_a_run_of_several_series_has_the_scores_of_each_as_a_table(uri: str, tmp_path: Path) -> None:
+    tracker = mlflow_tracker(uri, "series")
+    for name, series in (("one", ()), ("several", ("a", "b", "c"))):
+        table = make_table(tmp_path / f"{name}.table", frame_of(300, series))
+        found = train(config_of(table, tmp_path / name, model="persistence", warmup=60), tracker)
+        artifacts = [one.path for one in MlflowClient(uri).list_artifacts(str(found["run_id"]))]
+        assert "summary.json" in artifacts and ("series.csv" in artifacts) == bool(series)
+    path = MlflowClient(uri).download_artifacts(str(found["run_id"]), "series.csv", str(tmp_path))
+    heads, rows = series_table(found["by_series"])  # type: ignore[arg-type]
+    written = pl.read_csv(path)
+    assert written.columns == heads and len(rows) == 3 and "MASE" in heads
+    assert written.rows() == [tuple(row) for row in rows]
 
 
 def test_pictures_that_did_not_arrive_are_made_again(

@@ -154,6 +154,11 @@ def test_alarms_that_the_chart_reaches_are_marked(page: Page) -> None:
                   [rows, alarm])  # fmt: skip
     assert page.locator("#chart circle.alarm title").all_text_contents() == ["stuck: Fri 2 Jan, 00:00, 2.000"]
     assert "circles: alarms" in page.locator("#legend").inner_text()
+    silent = {"unique_id": "a", "ds": rows[2]["ds"], "y": None, "alarm": "silent", "since": rows[1]["ds"]}
+    page.evaluate("([rows, alarm]) => draw(rows, [], 'none', [], [], [alarm])", [rows, silent])
+    assert page.locator("#chart circle.alarm").count() == 0 and "circles" not in page.locator("#legend").inner_text()
+    kinds = page.evaluate("alarms => alarms.map(kind)", [alarm, silent])
+    assert kinds == ["stuck", "silent since Fri 2 Jan, 00:00"]
 
 
 def test_numbers_and_times_are_those_that_people_read(page: Page) -> None:

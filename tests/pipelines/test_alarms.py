@@ -103,7 +103,7 @@ def test_alarms_change_nothing_else(tmp_path: Path) -> None:
     plain, found = (pl.read_parquet(tmp_path / f"{name}.parquet") for name in ("without", "with"))
     assert_frame_equal(plain, found.drop("linear-p", "linear-alarm"))
     left, right = tensors_of(tmp_path / "without"), tensors_of(tmp_path / "with")
-    assert {name.split("/")[0] for name in right.keys() - left.keys()} == {"alarms"}
+    assert {name.split("/")[0] for name in right.keys() - left.keys()} == {"alarms", "silences"}
     assert all(same_bits(left[name], right[name]) for name in left if not name.startswith("newest/"))
     first = (found["ds"] - found["cutoff"]).dt.total_hours() == 1
     assert (found["linear-p"].is_null() == ~first).all()

@@ -116,6 +116,23 @@ def test_series_that_ended_before_the_others_are_counted_and_named(fleet: bool, 
         findings(home, now, max_silent=0)
 
 
+@pytest.mark.sampled
+@pytest.mark.parametrize("lost", [5, 30, 90])
+@pytest.mark.parametrize("fleet", [False, True])
+def test_rows_without_a_value_do_not_make_a_series_new(lost: int, fleet: bool, tmp_path: Path) -> None:
+    """A logger goes on without its sensor, for longer than rows are kept; each of two targets is counted."""
+    data = frame_of(300, ("a", "b"))
+    last: datetime = data["t"].max()  # type: ignore[assignment]
+    ended = (pl.col("unique_id") == "b") & (pl.col("t") > last - timedelta(hours=lost))
+    data = data.with_columns(x=pl.when(ended).then(None).otherwise("x"))
+    home, _ = trained(tmp_path, data, target="y,x", fleet=fleet, warmup=100, batch=64, season=24, lags=4)
+    found = findings(home, last, max_age="3h", max_silent=0)
+    since = (last - timedelta(hours=lost)).strftime("%Y-%m-%d %H")
+    assert not found["age"].alarm and found["silent"].alarm and found["silent"].value == 1.0
+    assert "of 4 targets" in found["silent"].about and f"b, x since {since}" in found["silent"].about.replace("T", " ")
+    assert findings(home, last, max_age=f"{lost + 1}h")["silent"].value == 0.0
+
+
 def test_rows_of_a_fleet_that_wait_for_their_micro_batch_are_seen(tmp_path: Path) -> None:
     """Of a meter that sends every fourth hour, a micro-batch of 48 rows is eight days."""
     data = frame_of(401, ("a", "b", "c"))

@@ -230,7 +230,7 @@ def test_lines_are_broken_where_nothing_was_forecast() -> None:
     view = fan({"m": bands.lazy()}, {"m": "m"}, (90.0,), Moments(), "y").data["panels"][0]["views"][-1]
     assert [view["t"][cut] for cut in view["cuts"]] == ["2024-01-03 02:00"]
     judged = bands.with_columns(pl.lit(None, pl.String).alias("alarm"))
-    counts = {"anomaly": 0, "change": 0, "stuck": 0, "rows": 50, "rate": 0.01}
+    counts = {"anomaly": 0, "change": 0, "stuck": 0, "silent": 0, "rows": 50, "rate": 0.01}
     (found,) = alarm_section(judged, judged.clear(), counts, "m", 90.0, Moments(), "y").parts
     assert isinstance(found, Figure)
     values = [trace for trace in found.data if trace["name"] == "value"]

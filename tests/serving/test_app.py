@@ -6,9 +6,11 @@ import asyncio
 import io
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,8 @@ def test_rows_are_learned_and_forecast_from(home: Path) -> None:
         assert newest == kept[-2:] and newest[-1]["ds"] == last and len(kept) < 500  # of which fewer are kept
         page = client.get("/metrics").text
         assert f'streamgp_learned_rows{{checkpoint="plain"}} {ROWS + 5}.0' in page
+        (age,) = re.findall(r'streamgp_value_age_seconds{checkpoint="plain",series="y",target="y"} (\S+)', page)
+        assert float(age) == pytest.approx((datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds(), abs=60)
         assert 'outcome="duplicate"' in page and 'streamgp_score{checkpoint="plain",score="crps"}' in page
         assert client.post("/rows", json=[]).json()["accepted"] == 0
 
@@ -397,6 +401,25 @@ def test_alarms_are_answered_and_passed_on(home: Path) -> None:
     with serving(config_of(home, "plain", "watched", on_alarm="cat")) as service:  # one without alarms is named
         (note,) = service.warnings
         assert note.startswith("plain:") and "--alarm-rate" in note
+
+
+@pytest.mark.slow
+def test_a_target_that_fell_silent_is_answered_and_passed_on(home: Path) -> None:
+    run(home / "table", home / "watched", alarm_rate=0.01, **LINE)
+    config = config_of(home, "watched", on_alarm=f"tee {home / 'told'}")
+    rows = as_objects(new_rows(2, ROWS + 9))
+    with serving(config) as service:
+        wait_for(lambda: service.ready)
+        client: Any = TestClient(create_app(service, config, None), "http://127.0.0.1")
+        assert client.post("/rows", json=rows).json()["accepted"] == 2
+        wait_for(lambda: client.get("/alarms").json()["counts"]["silent"])
+        silent = [one for one in client.get("/alarms").json()["alarms"] if one["alarm"] == "silent"]
+    last = as_objects(new_rows(1, ROWS - 1))[0]["t"]
+    assert [(one["since"], one["ds"], one["ticks"], one["y"]) for one in silent] == [(last, rows[0]["t"], 10, None)]
+    told = [one for one in json.loads((home / "told").read_text())["alarms"] if one["alarm"] == "silent"]
+    assert [one["ticks"] for one in told] == [10]
+    with client_of(home, "watched") as client:  # it outlives a restart
+        assert silent == [one for one in client.get("/alarms").json()["alarms"] if one["alarm"] == "silent"]
 
 
 def test_scored_forecasts_are_those_that_were_issued(home: Path) -> None:

@@ -557,3 +557,14 @@ def test_unfit_rows_are_refused(columns: dict[str, pa.Array], error: type[Except
     with pytest.raises(error, match=naming(message)):
         windows.push(pa.record_batch(columns))
     assert windows.rows == 0
+
+
+@pytest.mark.parametrize(("gaps", "every", "told"), [("fill", 1, True), ("reset", 1, False), ("fill", None, False)])
+def test_the_time_of_a_last_value_is_told_for_longer_than_rows_are_kept(gaps: Any, every: Any, told: bool) -> None:
+    """By its step, where that says when it was; else the oldest row that is kept is all that is known."""
+    windows = Windows(WindowSpec(targets=("y", "z"), lags=2, gaps=gaps, time="t", every_ns=every))
+    y, z = (pa.array([1.0 if row < end else None for row in range(60)], pa.float64()) for end in (10, 59))
+    windows.push(pa.record_batch({"t": pa.array(range(60), pa.int64()), "y": y, "z": z}))
+    oldest = 60 - windows.reach
+    assert oldest > 10 and windows.last_values().tolist() == [[9 if told else oldest, 58]]
+    assert windows.last_values(latest=58).tolist()[0][1] == 58

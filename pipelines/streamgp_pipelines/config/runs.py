@@ -492,7 +492,10 @@ class CheckConfig(Settings):
         None, gt=0, allow_inf_nan=False, description="Greatest age of the newest row, such as 90m or 26h"
     )
     max_silent: Annotated[int | None, Flag(HelpPanel.LIMITS, "COUNT")] = Field(
-        None, ge=0, le=LARGEST, description="How many series may have a newest row older than --max-age"
+        None,
+        ge=0,
+        le=LARGEST,
+        description="How many series may have a newest value older than --max-age, of several targets each for itself",
     )
     max_crps_ratio: Annotated[Ratio, Flag(HelpPanel.LIMITS)] = Field(
         None,

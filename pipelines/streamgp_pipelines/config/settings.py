@@ -482,7 +482,8 @@ AlarmRate = Annotated[
         gt=0,
         le=0.1,
         description="Raise alarms at this nominal false-alarm rate, such as 0.001: at rows that are improbable under "
-        "their forecast, and, together at most as often, at changes and stuck values; default: none",
+        "their forecast, and, together at most as often, at changes and stuck values; also where a target has had no "
+        "value for longer than its gaps explain; default: none",
     ),
 ]
 """The nominal share of rows that are flagged."""
@@ -493,7 +494,7 @@ Ratio = Annotated[float | None, Flag(metavar="RATIO"), Field(gt=0, allow_inf_nan
 AlarmFile = Annotated[
     Path | None,
     Flag(metavar="FILE.parquet"),
-    Field(description="Write the scored rows that raised an alarm; default: nowhere"),
+    Field(description="Write the scored rows that raised an alarm, and silences; default: nowhere"),
 ]
 """The rows of `--predictions` that raised one."""
 

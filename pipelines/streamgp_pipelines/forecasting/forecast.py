@@ -42,7 +42,7 @@ from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import frame
-from streamgp_pipelines.learning.restored import moments_of, read_checkpoint, recipe_of
+from streamgp_pipelines.learning.restored import moments_of, parts_in, read_checkpoint, recipe_of
 from streamgp_pipelines.learning.session import Columns, check_table
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.whole import no_newest_window
@@ -387,7 +387,7 @@ def _learner_of(saved: checkpoint.Saved, device: torch.device) -> tuple[Learner,
     spec, levels, batch = recipe.spec, len(recipe.calibration.levels), recipe.schedule.batch
     sizes.check(sizes.of_training(spec, 1, saved.rows, 0, levels, batch, recipe.settings()), memory_at_hand())
     learner = making.learner_of(recipe, device)
-    saved.restore(learner.parts() | {"tail": tail})
+    saved.restore(parts_in(saved, learner.parts()) | {"tail": tail})
     learner.rows = saved.rows
     if isinstance(learner, Buckets):
         learner.load(saved.shards)

@@ -99,6 +99,7 @@ class Buckets(Learner):
         self._bucket = np.zeros(0, np.int64)  # (S,) of each series
         self._tallies: dict[int, Tally] = {}
         self.bands = _Bands(self)
+        self.silences = self._silences()
 
     def parts(self) -> dict[str, Stateful]:
         return {
@@ -107,6 +108,7 @@ class Buckets(Learner):
             "counts": self.counts,
             "warmup": self.warmup,
             "clock": self.clock,
+            **({} if self.silences is None else {"silences": self.silences}),
         }
 
     @property
@@ -130,7 +132,7 @@ class Buckets(Learner):
 
     def learn(self, rows: pa.RecordBatch, each: Callable[[Due], None]) -> Step | None:
         answers: dict[int, Answer] = self.workers.run("take", self._split(rows))
-        self.rows += rows.num_rows
+        self._count(rows)
         for one in answers.values():
             self.clock.took("predict", one.predict)
             for seconds in one.updates:
@@ -141,16 +143,20 @@ class Buckets(Learner):
 
     def preview(self, rows: pa.RecordBatch | None) -> tuple[Self, list[Due]]:
         ahead = copy.copy(self)
-        for name in ("windows", "scores", "counts", "clock", "warmup", "alarms"):
+        for name in ("windows", "scores", "counts", "clock", "warmup", "alarms", "silences"):
             setattr(ahead, name, copy.deepcopy(getattr(self, name)))
         answers: dict[int, Answer] = self.workers.run("preview", ahead._all(rows))
         ahead._tallies = dict(self._tallies)
-        ahead.rows += 0 if rows is None else rows.num_rows
+        ahead._silent = []
+        if rows is not None:
+            ahead._count(rows)
         ahead._gather({bucket: one.tally for bucket, one in answers.items()})
         return ahead, [ahead._due(answers)]
 
     def branch(self, rows: pa.RecordBatch | None) -> list[Due]:
         _, counted = self.preview(rows)
+        if rows is not None:
+            self._listen(rows)
         self.workers.run("branch", self._all(rows))
         self._gather(self.workers.run("tally", self._all(None)))
         self.look()

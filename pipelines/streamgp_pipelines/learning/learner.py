@@ -8,7 +8,8 @@ asks, answers = windows.push(rows)            # an ask uses rows up to its origi
 ledger.add(asks, model.predict(asks.x))       # 1 ask, with parameters as at the start of the micro-batch
 ledger.calibrate(bands.issue(asks, errors))   #   and with the volatility that is known at the row asked at
 due = ledger.pop(answers)                     # 2 truths that have now arrived, step by step
-alarms.judge(due)                             #   with --alarm-rate: how improbable each was
+alarms.judge(due)                             #   with --alarm-rate: how improbable each was; what
+                                              #   is silent was found in all rows before (`silences`)
 scores.add(due); bands.update(due)            # 3 score what was issued, then learn from it
 model.update(due.x, due.target, due.issued)   # 4 one update, with windows whose last step is due
 """
@@ -25,11 +26,12 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Assesses, Due, Fleet, Inputs, Model, Predictive, Progress, Stateful, Step, Timed
+from streamgp.base import FLOAT, Assesses, Due, Fleet, Inputs, Json, Model, Predictive, Progress, Stateful, Step, Timed
 from streamgp.forecasting.alarms import Alarms
 from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.issued import Issued, feature_count
 from streamgp.forecasting.scores import Scores
+from streamgp.forecasting.silence import Silences, Silent
 from streamgp.forecasting.units import in_units
 from streamgp.forecasting.volatility import TINY, Errors
 from streamgp.fork import fork
@@ -37,6 +39,7 @@ from streamgp.predictives.gaussian import Gaussian
 from streamgp.recalled import RecalledByName
 from streamgp.windows.calendar import Ints
 from streamgp.windows.ledger import Ledger
+from streamgp.windows.rows import numbers, times
 from streamgp.windows.windows import Answers, Asks, Windows
 from streamgp_data.numbers import number
 from streamgp_pipelines.learning.clock import Stopwatch
@@ -115,6 +118,8 @@ class Learner:
         self.scores = Scores(shape, calibration, self.model.family.binary, period)
         rate = self.alarm_rate
         self.alarms = None if rate is None else Alarms(shape, calibration.probabilities, rate, self.apart)
+        self.silences = None if self.recipe.buckets else self._silences()  # those of buckets are of all rows
+        self._silent: list[Silent] = []
         self.own_units = OwnUnits(shape, self.recipe.scale) if self.recipe.own_units else None
         self.counts = Counts()
         self.waiting = PartialBatches()
@@ -128,6 +133,7 @@ class Learner:
         more: dict[str, Stateful | None] = {
             "rehearsal": self.rehearsal,
             "alarms": self.alarms,
+            "silences": self.silences,
             "own_units": self.own_units,
         }
         more |= {"model": self.models, "waiting": self.waiting} if self.apart else {}
@@ -222,8 +228,9 @@ class Learner:
         these rows fill.
         """
         ahead = copy.copy(self)
-        for name in ("windows", "ledger", "bands", "scores", "counts", "clock", "alarms", "own_units"):
+        for name in ("windows", "ledger", "bands", "scores", "counts", "clock", "alarms", "silences", "own_units"):
             setattr(ahead, name, fork(getattr(self, name)))
+        ahead._silent = []
         for name in ("waiting", "warmup", "models") if self.apart else ():
             setattr(ahead, name, fork(getattr(self, name)))
         found = ahead._advanced(rows)
@@ -265,7 +272,7 @@ class Learner:
 
     def _full(self, rows: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Ints | None]]:
         """Rows whose micro-batches are full now; with the codes of their series in a fleet."""
-        self.rows += rows.num_rows
+        self._count(rows)
         if not self.apart:
             yield rows, None
             return
@@ -281,8 +288,39 @@ class Learner:
         if self.apart:
             yield from self.waiting.rest(self._most)
         elif rows is not None and rows.num_rows:
-            self.rows += rows.num_rows
+            self._count(rows)
             yield rows, None
+
+    def _silences(self) -> Silences | None:
+        """What finds silent targets, where alarms are raised."""
+        spec, rate = self.recipe.spec, self.alarm_rate
+        if rate is None:
+            return None
+        ahead: int | None = 0
+        if spec.known or not spec.lags:  # rows may be of inputs that are known ahead
+            ahead = None if spec.every_ns is None else spec.horizon * spec.every_ns
+        return Silences(len(spec.targets), rate, spec.every_ns, ahead)
+
+    def _count(self, rows: pa.RecordBatch) -> None:
+        """Rows of the stream, in the order in which they come, before any of them waits."""
+        self._listen(rows)
+        self.rows += rows.num_rows
+
+    def _listen(self, rows: pa.RecordBatch) -> None:
+        """Find what falls silent at these rows."""
+        if self.silences is not None and rows.num_rows:
+            spec = self.windows.spec
+            values = numbers(rows, spec.targets)
+            known = ~(np.isnan(values) | np.isin(values, spec.sentinels))
+            ds = np.arange(self.rows, self.rows + len(values)) if spec.time is None else times(rows, spec.time)
+            found = self.silences.see(self.windows.codes(rows), ds, known)
+            if len(found.ds):
+                self._silent.append(found)
+
+    def silent(self) -> list[Silent]:
+        """Silences that were noticed since this was asked last."""
+        found, self._silent = self._silent, []
+        return found
 
     @property
     def _most(self) -> int:
@@ -312,6 +350,12 @@ class Learner:
         found["coverage_by"] = self.scores.breakdown(self.windows.names)
         found["by_series"] = self.scores.by_series(self.windows.names)
         return found | {"late": self.windows.late, "late_used": self.windows.late_used}
+
+    def raised(self) -> dict[str, Json]:
+        """Alarms so far, with `Alarms.summary` and the number of targets that fell silent; {} where none are raised."""
+        if self.alarms is None:
+            return {}
+        return {**self.alarms.summary(), "silent": 0 if self.silences is None else self.silences.raised}
 
     def to_come(self) -> int:
         """Forecasts that count and whose truth is not due yet."""

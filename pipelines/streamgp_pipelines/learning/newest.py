@@ -1,8 +1,8 @@
 """The newest scored forecasts of a run, in its checkpoint: what its report and live page show without --predictions.
 
 Of each value of the first PANELS series there is one forecast: every H-th window is kept, H the steps ahead, from the
-first to the last step. Where values are judged there are also the newest forecasts one step ahead and the newest rows
-that raised an alarm. Memory is bounded, and nothing of a run depends on it.
+first to the last step. Where values are judged there are also the newest forecasts one step ahead, the newest rows
+that raised an alarm, and the newest targets that fell silent. Memory is bounded, and nothing of a run depends on it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Due, Json, Shape
 from streamgp.forecasting.calibration import Calibration
+from streamgp.forecasting.silence import Silent
 from streamgp.windows.calendar import Ints
 from streamgp_data.checkpoint import Saved
 from streamgp_pipelines.learning.frames import Naming, band_ends, percent
-from streamgp_pipelines.learning.predictions import WORDS
+from streamgp_pipelines.learning.predictions import WORDS, silent_alarms
 
 PART = "newest"
 """Name of the part in a checkpoint."""
@@ -61,6 +62,8 @@ class NewestScored:
         """(3 + 2K, R) truth, forecast, tail probability, ends of the bands"""
         self._more: dict[Kind, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in KINDS}
         """Later ones: joined seldom, as a single row must cost little."""
+        self._silent = torch.zeros(5, 0, dtype=torch.int64)
+        """(5, R) fields of `Silent`"""
         self._seen = [0] * PANELS  # windows of a panel so far
         self._open: list[list[int]] = [[] for _ in range(PANELS)]  # origins of those that were chosen
 
@@ -90,12 +93,30 @@ class NewestScored:
             self._append("judged", due, first & (panel < PANELS))
             self._append("raised", due, due.alarm.numpy(force=True) > 0)
 
-    def ahead(self, last: Sequence[Due]) -> NewestScored:
+    def add_silent(self, found: Sequence[Silent]) -> None:
+        """Take in targets that fell silent."""
+        if found:
+            more = [torch.from_numpy(np.stack(one)) for one in found]
+            self._silent = torch.cat([self._silent, *more], 1)[:, -RAISED:]
+
+    def ahead(self, last: Sequence[Due], silent: Sequence[Silent] = ()) -> NewestScored:
         """A copy that has taken in those after the last full micro-batch, too."""
         found = copy.deepcopy(self)
         for due in last:
             found.add(due)
+        found.add_silent(silent)
         return found
+
+    def alarms(self, names: Sequence[str], naming: Naming) -> pl.DataFrame:
+        """The newest rows that raised an alarm and targets that fell silent, as of `predictions.alarms_of`."""
+        found = self.frame("raised", names, naming)
+        keys = [name for name in ("unique_id", "ds", "target", "y") if name in found.columns]
+        none = pl.lit(None, found.schema["ds"]).alias("since"), pl.lit(None, pl.Int64).alias("ticks")
+        found = found.select(*keys, pl.col(naming.model).alias("forecast"), "p", "alarm", *none)
+        if not self._silent.shape[1]:
+            return found
+        silent = silent_alarms(Silent(*self._silent.numpy()), names, naming, self.shape)
+        return pl.concat([found, silent.select(found.columns)]).sort("ds", maintain_order=True).tail(RAISED)
 
     def frame(self, kind: Kind, names: Sequence[str], naming: Naming) -> pl.DataFrame:
         """unique_id, ds, cutoff, [target,] y, the forecast and its bands by series and time; p and alarm if judged.
@@ -176,6 +197,8 @@ class NewestScored:
         for kind in KINDS:
             self._trim(kind)
             tensors |= {f"{kind}.places": self._places[kind], f"{kind}.values": self._values[kind]}
+        if self._silent.shape[1]:
+            tensors["silent"] = self._silent
         return tensors, {"seen": cast(Json, self._seen), "open": cast(Json, self._open)}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
@@ -184,6 +207,9 @@ class NewestScored:
             if len(places) != 5 or len(values) != len(self._values[kind]) or places.shape[1:] != values.shape[1:]:
                 raise ValueError(f"{kind} has {tuple(places.shape)} places and {tuple(values.shape)} values")
             self._places[kind], self._values[kind], self._more[kind] = places, values, []
+        self._silent = tensors.get("silent", self._silent[:, :0])
+        if self._silent.dim() != 2 or len(self._silent) != 5 or self._silent.dtype != torch.int64:
+            raise ValueError(f"silent is {tuple(self._silent.shape)} {self._silent.dtype}")
         seen, opened = rest["seen"], rest["open"]
         if not _counts(seen) or len(cast("list[int]", seen)) != PANELS:
             raise ValueError(f"seen is no list of {PANELS} counts")

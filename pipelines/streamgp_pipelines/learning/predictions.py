@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import file_digest, sha256
 from io import BytesIO
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import polars as pl
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 from streamgp.base import Due, Shape
 from streamgp.errors import CheckpointError
 from streamgp.forecasting.alarms import KINDS
+from streamgp.forecasting.silence import Silent
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.learning.frames import Naming, assembled, raw_parts
 from streamgp_pipelines.learning.pairs import select
@@ -48,7 +50,7 @@ class Predictions:
         self.naming = naming
         self.shape = shape
         self.since = 0
-        self._collected: list[Pairs] = []
+        self._collected: list[Pairs | Silent] = []  # in the order in which they came
         self._names: Sequence[str] = ()
         self._written: set[Path] = set()  # by this process
 
@@ -70,13 +72,17 @@ class Predictions:
             self._collected.append(pairs(due, self.naming))
             self._names = names  # they only grow
 
+    def add_silent(self, found: Sequence[Silent], names: Sequence[str]) -> None:
+        """Keep targets that fell silent, of alarms."""
+        if self.alarms and found:
+            self._collected += found
+            self._names = names
+
     def write_part(self, rows: int) -> None:
         """Write what was collected up to `rows`; call it before the checkpoint of these rows is written."""
         if self._collected:
-            whole, collected = BytesIO(), joined(self._collected)
-            framed(collected, self._names, self.naming, self.shape).write_parquet(
-                whole, compression="lz4", statistics=False
-            )  # is read once, to be assembled
+            whole = BytesIO()
+            self._frame().write_parquet(whole, compression="lz4", statistics=False)  # is read once, to be assembled
             digest = sha256(whole.getbuffer()).hexdigest()[:DIGITS]
             part = self.folder / f"{self.since:012d}-{rows:012d}-{digest}.parquet"
             with replaced(part, self.durable) as temporary:
@@ -101,6 +107,16 @@ class Predictions:
         with replaced(path) as temporary:
             pl.concat(scans, how="vertical_relaxed").sink_parquet(temporary, compression_level=1)
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+
+    def _frame(self) -> pl.DataFrame:
+        """What was collected."""
+        parts = list[pl.DataFrame]()
+        for silent, some in groupby(self._collected, lambda one: isinstance(one, Silent)):
+            if silent:
+                parts += [silent_rows(cast(Silent, one), self._names, self.naming, self.shape) for one in some]
+            else:
+                parts.append(framed(joined(cast("list[Pairs]", list(some))), self._names, self.naming, self.shape))
+        return parts[0] if len(parts) == 1 else pl.concat(parts, how="vertical_relaxed")
 
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("*-*.parquet")) if self.folder.is_dir() else []
@@ -192,13 +208,42 @@ def alarming(due: Due) -> Due:
 
 
 def alarms_of(due: Due, names: Sequence[str], naming: Naming, shape: Shape) -> pl.DataFrame:
-    """The rows that raised an alarm: unique_id, ds, [target,] y, forecast, p, alarm."""
+    """The rows that raised an alarm: unique_id, ds, [target,] y, forecast, p, alarm; since and ticks, which only those
+    of silent targets have."""
     found, model = frame(alarming(due), names, naming, shape), naming.model
     own = {model: "forecast", f"{model}-p": "p", f"{model}-alarm": "alarm"}
     keys = [name for name in ("unique_id", "ds", "target", "y") if name in found.columns]
-    return found.select(*keys, *(pl.col(name).alias(short) for name, short in own.items()))
+    none = pl.lit(None, found.schema["ds"]).alias("since"), pl.lit(None, pl.Int64).alias("ticks")
+    return found.select(*keys, *(pl.col(name).alias(short) for name, short in own.items()), *none)
 
 
+def silent_alarms(found: Silent, names: Sequence[str], naming: Naming, shape: Shape) -> pl.DataFrame:
+    """Targets that fell silent, as `alarms_of` has rows: at the time `ds` there has been no value for `ticks` intervals
+    since that of `since`."""
+    columns: dict[str, Any] = {
+        "unique_id": pl.Series(names, dtype=pl.String).gather(found.series),
+        "ds": naming.times(torch.from_numpy(found.ds)),
+    }
+    if shape.outputs > 1:
+        columns["target"] = pl.Series(shape.targets, dtype=pl.String).gather(found.target)
+    columns |= {name: pl.Series([None] * len(found.ds), dtype=pl.Float64) for name in ("y", "forecast", "p")}
+    since = naming.times(torch.from_numpy(found.since))
+    return pl.DataFrame(columns | {"alarm": [SILENT] * len(found.ds), "since": since, "ticks": found.ticks})
+
+
+def silent_rows(found: Silent, names: Sequence[str], naming: Naming, shape: Shape) -> pl.DataFrame:
+    """Targets that fell silent, with the columns of `frame`: since and ticks are `cutoff` and `step`."""
+    model, nothing = naming.model, frame_of_nothing(naming, shape)
+    rows = (
+        silent_alarms(found, names, naming, shape)
+        .drop("p")
+        .rename({"forecast": model, "alarm": f"{model}-alarm", "since": "cutoff", "ticks": "step"})
+    )
+    return pl.concat([nothing, rows], how="diagonal_relaxed").select(nothing.columns)
+
+
+SILENT = "silent"
+"""The alarm of a target that has no value any more."""
 WORDS = [None, *("+".join(kind for at, kind in enumerate(KINDS) if bits >> at & 1) for bits in range(1, 8))]
 """The alarms of a row, by its bits."""
 

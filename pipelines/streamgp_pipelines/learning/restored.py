@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from streamgp.base import Stateful
 from streamgp.errors import CheckpointError
 from streamgp.windows import calendar
 from streamgp_data import checkpoint
@@ -178,6 +180,12 @@ def check_manifest(saved: Saved) -> None:
             f"{saved.path} does not fit: {where}: {first['msg'][:200]}",
             hint="another version wrote it, or it was changed; start with --fresh",
         ) from None
+
+
+def parts_in(saved: Saved, parts: Mapping[str, Stateful]) -> dict[str, Stateful]:
+    """The parts of a learner that a checkpoint holds: one of before there were alarms of silence has none of them, and
+    they begin with the next row."""
+    return {name: part for name, part in parts.items() if name != "silences" or name in saved.rest}
 
 
 def recipe_of(saved: Saved) -> Recipe:

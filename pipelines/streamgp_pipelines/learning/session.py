@@ -42,7 +42,7 @@ from streamgp_pipelines.learning.newest import PART, NewestScored
 from streamgp_pipelines.learning.own_units import KNOWN, unlike
 from streamgp_pipelines.learning.partial import read_size
 from streamgp_pipelines.learning.recipe import Recipe, Schedule
-from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
+from streamgp_pipelines.learning.restored import parts_in, read_checkpoint, recipe_of
 from streamgp_pipelines.learning.rollout import simulators
 from streamgp_pipelines.learning.seasons import notes, overlooked
 from streamgp_pipelines.learning.shard import Since, Workers, here
@@ -418,7 +418,7 @@ def go_on(session: Session, saved: checkpoint.Saved) -> None:
         CheckpointError: it does not fit.
     """
     learner, tail = session.learner, Tail()
-    saved.restore(learner.parts() | {"curves": session.curves, "tail": tail})
+    saved.restore(parts_in(saved, learner.parts()) | {"curves": session.curves, "tail": tail})
     session.newest = NewestScored.of(saved, learner.windows.shape, learner.calibration)
     if isinstance(learner, Buckets):
         with checkpoint.fitting(f"the shards of {saved.path}"):

@@ -11,6 +11,7 @@ import polars as pl
 from streamgp.forecasting.alarms import KINDS
 from streamgp_data.moments import Moments
 from streamgp_pipelines.learning.frames import percent
+from streamgp_pipelines.learning.predictions import SILENT
 from streamgp_pipelines.reporting.fans import stamps, stretches, usual_step
 from streamgp_pipelines.reporting.figures import COLOURS, rounded
 from streamgp_pipelines.reporting.page import Figure, HtmlTable, Section
@@ -34,7 +35,7 @@ def alarm_section(
     """A figure of each series and the list of the newest alarms.
 
     Args:
-        judged, raised: frames of `NewestScored`.
+        judged, raised: its frame `judged`, and the alarms, of `NewestScored`.
         counts: how many alarms there were, of how many rows, and the nominal rate.
         model: prefix of the columns. level: the widest band, in percent.
         moments: how times are written.
@@ -50,7 +51,9 @@ def alarm_section(
         keys = [name for name in keys if judged[name].n_unique() > 1]
         rows = zip(
             stamps(newest["ds"], moments),
-            *(newest[name].to_list() for name in (*keys, "alarm", "y", model, "p")),
+            *(newest[name].to_list() for name in keys),
+            _words(newest, moments),
+            *(newest[name].to_list() for name in ("y", "forecast", "p")),
             strict=True,
         )
         heads = [
@@ -63,9 +66,19 @@ def alarm_section(
         ]
         note = f"The newest {NEWEST}." if raised.height > NEWEST else ""
         parts.append(HtmlTable("Newest alarms", heads, [list(row) for row in rows], note))
-    said = ", ".join(f"{kind} {counts[kind]:,}" for kind in KINDS)
+    said = ", ".join(f"{kind} {counts[kind]:,}" for kind in (*KINDS, SILENT))
     note = f"{said}, of {counts['rows']:,} values; nominal rate {counts['rate']:g}. Bands are those of one step ahead."
     return Section("Alarms", parts, note[0].upper() + note[1:])
+
+
+def _words(raised: pl.DataFrame, moments: Moments) -> list[str]:
+    """The kind of each alarm, with since when what is silent is so."""
+    since, kinds, ticks = raised["since"], raised["alarm"].to_list(), raised["ticks"].to_list()
+    at = iter(stamps(since.drop_nulls(), moments))
+    return [
+        kind if many is None else f"{kind} since {next(at)} ({many:,} ticks)"
+        for kind, many in zip(kinds, ticks, strict=True)
+    ]
 
 
 def _figure(own: pl.DataFrame, name: str, model: str, level: float, moments: Moments, y: str) -> Figure:

@@ -155,7 +155,7 @@ def open_run(directory: Path, table: str | Path | None = None, strict: bool = Fa
         ahead, last = learner.preview(tail)
     elif learner.windows.spec.known and learner.windows.spec.lags:
         notes.append("Without its table the scores of the last rows are not known, and are not in this page.")
-    newest = NewestScored.of(saved, learner.windows.shape, learner.calibration).ahead(last)
+    newest = NewestScored.of(saved, learner.windows.shape, learner.calibration).ahead(last, ahead.silent())
     parts = [pl.scan_parquet(part) for part in kept(saved.path.parent, saved.rows)]
     frames = [frame(due, ahead.windows.names, naming, ahead.windows.shape).lazy() for due in last]
     scored = pl.concat([*parts, *frames], how="diagonal_relaxed") if parts else None
@@ -282,8 +282,8 @@ def _alarms(run: Run) -> Iterator[Section | str]:
     """The newest alarms, beside the values that were judged."""
     if run.learner.alarms is not None and run.levels:
         names = run.learner.windows.names
-        judged, raised = (run.newest.frame(kind, names, run.naming) for kind in ("judged", "raised"))
-        counts = run.learner.alarms.summary()
+        judged, raised = run.newest.frame("judged", names, run.naming), run.newest.alarms(names, run.naming)
+        counts = run.learner.raised()
         if judged.height:
             yield alarm_section(judged, raised, counts, run.model, run.levels[-1], run.moments, run.y)
     elif not run.binary:

@@ -235,8 +235,8 @@ class Host(OnlineRun):
         saved = Saved(session.config.checkpoint, learner.rows, about | {"fitted": False}, {}, {})
         forecaster = forecasting.Forecaster(saved, learner, tail)
         forecaster.observe()
-        alarms = None if learner.alarms is None else learner.alarms.summary()
-        newest = session.newest.ahead(forecaster.counted)
+        alarms = learner.raised() or None
+        newest = session.newest.ahead(forecaster.counted, learner.silent())
         rows = session.learner.rows + self._tail_rows()
         self.view = LearnerView(forecaster, self.name, rows, newest, alarms, read)
         give_back()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from threading import Lock
 from typing import Any, Literal, TypeAlias
 
@@ -14,6 +15,9 @@ from pydantic_core import to_json
 
 from streamgp.base import Json
 from streamgp.errors import StateError, StreamgpError, UsageError
+from streamgp.windows.calendar import Ints
+from streamgp.windows.timeline import BEFORE
+from streamgp_pipelines.check import wall
 from streamgp_pipelines.forecasting.forecast import Forecaster
 from streamgp_pipelines.forecasting.future import as_future
 from streamgp_pipelines.forecasting.results import Forecast, write_csv
@@ -25,6 +29,8 @@ Format: TypeAlias = Literal["json", "arrow", "csv"]
 
 KEPT = 64
 """Answers of a state that are kept."""
+SERIES = 1000
+"""Targets of series whose age is told; more would be too many labels for a monitor."""
 
 
 class LearnerView:
@@ -35,7 +41,7 @@ class LearnerView:
         name: of the checkpoint.
         rows: that it has learned.
         newest: scored forecasts, up to its last row.
-        alarm_counts: `Alarms.summary` up to its last row; None where it raises none.
+        alarm_counts: `Learner.raised` up to its last row; None where it raises none.
         read: rows of the table that it has seen: of these some may wait for others that come late, or be versions of
             others.
     """
@@ -54,6 +60,7 @@ class LearnerView:
         self._forecaster, self._lock = forecaster, Lock()
         self._kept: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
         self._figures: dict[str, float] | None = None
+        self._last: Ints | None = None  # times of last values
         self._issued: tuple[tuple[Any, ...], Forecast] | None = None  # the last one, of all series
 
     @property
@@ -175,12 +182,9 @@ class LearnerView:
         return self._once(("scored", form, rows), make)
 
     def alarms(self) -> pl.DataFrame:
-        """The newest rows that raised an alarm: unique_id, ds, [target,] y, forecast, p, alarm."""
-        naming = self._forecaster.naming()
+        """The newest alarms: unique_id, ds, [target,] y, forecast, p, alarm; since and ticks of silent targets."""
         with self._lock:
-            found = self._newest_scored.frame("raised", self._forecaster.learner.windows.names, naming)
-        keys = [name for name in ("unique_id", "ds", "target", "y") if name in found.columns]
-        return found.select(*keys, pl.col(naming.model).alias("forecast"), "p", "alarm")
+            return self._newest_scored.alarms(self._forecaster.learner.windows.names, self._forecaster.naming())
 
     def figures(self) -> dict[str, float]:
         """Scores of everything so far as flat figures, such as rmse and coverage_95."""
@@ -188,6 +192,19 @@ class LearnerView:
             if self._figures is None:
                 self._figures = flat(self._forecaster.learner.scores.summary())
             return self._figures
+
+    def ages(self, now: datetime) -> list[tuple[str, str, float]]:
+        """Series, target and seconds since its last value, of the first SERIES; none where times are no dates."""
+        clock = wall(self._forecaster.moments, now)
+        if clock is None:
+            return []
+        windows = self._forecaster.learner.windows
+        with self._lock:
+            if self._last is None:
+                self._last = windows.last_values()
+        keys = [(name, target) for name in windows.names for target in self.spec.targets]
+        last = zip(keys[:SERIES], self._last.reshape(-1).tolist(), strict=False)
+        return [(*key, (clock - time) / 1e9) for key, time in last if time > BEFORE]
 
     def future(self, rows: pa.Table | None) -> pa.Table | None:
         """Values of the known inputs as a request has them, read as those of `--future`."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
 from streamgp.base import Due
+from streamgp.forecasting.silence import Silent
 from streamgp_data.remote import shown
 from streamgp_pipelines.files import replaced
-from streamgp_pipelines.learning.predictions import alarms_of
+from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.predictions import SILENT, alarms_of, silent_alarms
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.notify import notify
 
@@ -47,12 +50,16 @@ class Bell:
         if due.alarm is not None and bool(due.alarm.any()):
             self.frames.append(self._of(due))
 
+    def add_silent(self, found: Sequence[Silent]) -> None:
+        """Keep the targets that fell silent in one micro-batch."""
+        self.frames += [self._silent(one, self.session.learner) for one in found]
+
     def ring(self, tail: pa.RecordBatch | None) -> None:
         """Pass on what came since the last time, that of the rows after the last full micro-batch too."""
         session = self.session
         online = session.learner.warmup.done_at is not None
-        last = session.learner.preview(tail)[1] if online else []
-        newest = [self._of(due) for due in last]
+        ahead, last = session.learner.preview(tail)
+        newest = [self._of(due) for due in last if online] + [self._silent(one, ahead) for one in ahead.silent()]
         keys = {key(row) for part in newest for row in part.iter_rows(named=True)}
         rows = [row for part in (*self.frames, *newest) for row in part.iter_rows(named=True)]
         new = [row for row in rows if key(row) not in self.raised]
@@ -68,6 +75,9 @@ class Bell:
             with replaced(self._path, session.config.durable) as temporary:
                 temporary.write_text(json.dumps(sorted(keys)))
 
+    def _silent(self, found: Silent, learner: Learner) -> pl.DataFrame:
+        return silent_alarms(found, learner.windows.names, self.session.naming, learner.windows.shape)
+
     def _of(self, due: Due) -> pl.DataFrame:
         learner = self.session.learner
         return alarms_of(due, learner.windows.names, self.session.naming, learner.windows.shape)
@@ -75,4 +85,5 @@ class Bell:
 
 def key(row: dict[str, Any]) -> tuple[str, ...]:
     """What an alarm is known by."""
-    return str(row["unique_id"]), str(row["ds"]), str(row.get("target", ""))
+    found = str(row["unique_id"]), str(row["ds"]), str(row.get("target", ""))
+    return (*found, SILENT) if row["alarm"] == SILENT else found

@@ -9,6 +9,7 @@ from threading import Event
 import pyarrow as pa
 
 from streamgp.base import Due, Progress, Step, Tracker
+from streamgp.forecasting.silence import Silent
 from streamgp_data.batches import micro_batches, together
 from streamgp_data.retry import Retry
 from streamgp_data.table import KNOWN
@@ -149,6 +150,7 @@ class OnlineRun:
                 break
             self._newest = []
             step = learner.learn(rows, self.keep)
+            self.keep_silent(learner.silent())
             self.recent = self._newest or self.recent
             session.offset = offset
             self.between(step, rows.num_rows)
@@ -182,6 +184,14 @@ class OnlineRun:
             predictions.add(due, windows.names)
         if self.bell is not None:
             self.bell.add(due)
+
+    def keep_silent(self, found: Sequence[Silent]) -> None:
+        """Take in targets that fell silent."""
+        self.session.newest.add_silent(found)
+        for predictions in self.predictions:
+            predictions.add_silent(found, self.session.learner.windows.names)
+        if self.bell is not None:
+            self.bell.add_silent(found)
 
     def between(self, step: Step | None, rows: int) -> None:
         """After one micro-batch of `rows`: tell its scores, write a checkpoint when it is time."""

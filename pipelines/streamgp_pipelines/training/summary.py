@@ -52,7 +52,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         `late`, rows that were left out because they came after a newer one, `late_used`, those that --late use took;
         `unused`, columns of numbers of a run that names no inputs; `simulation`, of --simulate; `weights`, of the
         experts of a mix at the end, {} where the model mixes none, and by step in `steps`; `alarms`, of --alarm-rate
-        (`Alarms.summary`); `transforms`, of each target, {} where none was asked for.
+        (`Learner.raised`); `transforms`, of each target, {} where none was asked for.
     """
     scores = learner.summary()
     naive, spec = learner.scores.past_naive_mae(), learner.windows.spec
@@ -77,7 +77,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "naive_mae": naive if spec.horizon <= learner.scores.shape.season else None,  # else an upper bound
         "simulation": simulation(learner),
         "weights": weights(learner.model),
-        **({} if learner.alarms is None else {"alarms": learner.alarms.summary()}),
+        **({} if learner.alarms is None else {"alarms": learner.raised()}),
         **session.learner.clock.summary(learner.rows),
         "batch": session.config.batch if session.config.online else None,
         "peak_mb": peak_mb(),
@@ -264,7 +264,7 @@ def simulation_metrics(simulation: dict[str, Any] | None) -> dict[str, float]:
 
 def alarm_metrics(learner: Learner) -> dict[str, float]:
     """Alarms so far as flat metrics, alarms_anomaly, alarms_share, ...; none where nobody asked for alarms."""
-    found = {} if learner.alarms is None else learner.alarms.summary()
+    found = learner.raised()
     return {f"alarms_{name}": float(value) for name, value in found.items() if isinstance(value, int | float)}
 
 

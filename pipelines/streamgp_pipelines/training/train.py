@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import polars as pl
 import torch
 
 from streamgp.base import Due, Json, ModelCard, Progress, Tracker
 from streamgp.errors import UsageError
+from streamgp.forecasting.metrics import series_table
 from streamgp_data import checkpoint, remote
 from streamgp_data.retry import Retry
 from streamgp_data.table import Table
@@ -26,7 +27,7 @@ from streamgp_pipelines.health import Health, Learned
 from streamgp_pipelines.learning.checkpointing import held, set_aside, state_digest, unless_refused
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.learner import Learner
-from streamgp_pipelines.learning.predictions import Predictions, frame
+from streamgp_pipelines.learning.predictions import Predictions, frame, silent_rows
 from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.seasons import CLOCK_ROWS
@@ -240,7 +241,8 @@ def _train(
             )
     if alarms is not None and config.alarms is not None:
         raised = pl.col(f"{session.naming.model}-alarm").is_not_null()
-        alarms.assemble(config.alarms, [part.filter(raised) for part in scored])
+        silent = [silent_rows(one, ahead.windows.names, session.naming, ahead.windows.shape) for one in ahead.silent()]
+        alarms.assemble(config.alarms, [*(part.filter(raised) for part in scored), *silent])
     if health.taken is not None and health.taken.quarantined:
         session.warnings.append(
             f"{health.taken.quarantined} rows of --source went to the quarantine and were not learned: "
@@ -281,7 +283,7 @@ def finish(
     draw: Draw | None,
     alarmed: NewestAlarms | None = None,
 ) -> None:
-    """Final metrics, scores per step ahead, plots and the model that forecasts alone.
+    """Final metrics, scores of each step ahead and of each series, plots and the model that forecasts alone.
 
     Where nothing came since these were logged, they are not made again.
     """
@@ -295,6 +297,10 @@ def finish(
     def show() -> None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "summary.json").write_text(json.dumps(found, indent=1))
+            heads, rows = series_table(cast("dict[str, Any]", found["by_series"]))
+            if rows:
+                each = pl.DataFrame(rows, heads, orient="row", infer_schema_length=None)
+                each.write_csv(Path(folder) / "series.csv")
             if draw is not None:
                 draw(session.curves, found, outlook(session, newest), Path(folder), alarmed)
             for path in sorted(Path(folder).iterdir()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -12,6 +13,7 @@ from prometheus_client.registry import Collector
 from streamgp_pipelines.adapters.web.exporter import HealthCollector
 from streamgp_pipelines.serving.intake import Receipt
 from streamgp_pipelines.serving.service import Service
+from streamgp_pipelines.serving.view import SERIES
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
@@ -71,6 +73,12 @@ class _Learners(Collector):
             )
         }
         scores = GaugeMetricFamily("streamgp_score", "Scores of all forecasts so far", labels=["checkpoint", "score"])
+        ages = GaugeMetricFamily(
+            "streamgp_value_age_seconds",
+            f"Time since the last value of each target, of the first {SERIES:,}",
+            labels=["checkpoint", "series", "target"],
+        )
+        now = datetime.now(UTC)
         for name, host in self._service.hosts.items():
             if host.view is None:
                 continue
@@ -81,4 +89,6 @@ class _Learners(Collector):
             gauges["late_rows"].add_metric([name], host.view.forecaster.learner.windows.late)
             for score, value in host.view.figures().items():
                 scores.add_metric([name, score], value)
-        yield from (*gauges.values(), scores)
+            for series, target, age in host.view.ages(now):
+                ages.add_metric([name, series, target], age)
+        yield from (*gauges.values(), scores, ages)
