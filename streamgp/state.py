@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import ClassVar, Protocol, TypeAlias, cast
@@ -62,6 +62,11 @@ class Declared:
 
     STATE: ClassVar[tuple[Field, ...]] = ()
     NOT_STATE: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def later(self) -> set[str]:
+        """Keys that a state may lack, see `Arrays`."""
+        return {name for field in self.STATE if isinstance(field, Arrays) for name in field.later}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors: dict[str, Tensor] = {}
@@ -144,10 +149,22 @@ class Arrays:
         names: the keys; arrays that grow have as many rows as the others of their field.
         prefix: of the attributes, before the key.
         grows: whether the first axis may be of another size in a state.
+        later: which of them a state may lack that was saved before there were these; they are 0 then.
+
+    Example:
+        >>> class Sizes(Declared):
+        ...     STATE = (Arrays("count", "seen", prefix="", later=("seen",)),)
+        ...
+        ...     def __init__(self) -> None:
+        ...         self.count, self.seen = np.zeros(0), np.zeros(0)
+        >>> sizes = Sizes()
+        >>> sizes.restore({"count": torch.tensor([4.0, 2.0]).double()}, {})
+        >>> sizes.seen.tolist()
+        [0.0, 0.0]
     """
 
-    def __init__(self, *names: str, prefix: str = "_", grows: bool = True) -> None:
-        self.names, self.prefix, self.grows = names, prefix, grows
+    def __init__(self, *names: str, prefix: str = "_", grows: bool = True, later: Sequence[str] = ()) -> None:
+        self.names, self.prefix, self.grows, self.later = names, prefix, grows, later
 
     def save(self, owner: object, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         tensors |= {name: torch.from_numpy(getattr(owner, self.prefix + name).copy()) for name in self.names}
@@ -157,6 +174,8 @@ class Arrays:
         rows: int | None = None
         for name in self.names:
             like = torch.from_numpy(getattr(owner, self.prefix + name))
+            if name in self.later and name not in tensors:
+                tensors[name] = like.new_zeros(like.shape if rows is None else (rows, *like.shape[1:]))
             tensor = fitting(name, tensors.pop(name, None), like, (0,) if self.grows else ())
             rows = len(tensor) if rows is None else rows
             if self.grows and len(tensor) != rows:

@@ -105,7 +105,9 @@ class State:
                 begun = part.state() if fresh and type(part).__module__.partition(".")[0] in _OWN else None
                 part.restore(tensors, rest)
                 if begun is not None:
-                    check_fits(tensors, rest, begun, sizes=name == "windows")
+                    later: set[str] = getattr(part, "later", set()) - set(tensors)
+                    own = {key: tensor for key, tensor in begun[0].items() if key not in later}
+                    check_fits(tensors, rest, (own, begun[1]), sizes=name == "windows")
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class Bands(Declared, Volatility):
     """
 
     STATE = (
-        Arrays("errors", "newest", "raw", "latest", "limited"),
+        Arrays("errors", "newest", "raw", "latest", "limited", later=("limited",)),
         Arrays("steps"),
         Arrays("split", "lost"),
         Nested(of="_parts", made={"outside": "_another"}, bare=True),
@@ -175,11 +175,6 @@ class Bands(Declared, Volatility):
         self._caps = Caps(units, self._phases, int(self._group[-1]) + 1, horizon)
         self._reach = Reach(outputs, horizon)
         self.outages = Outages(shape, apart)
-
-    def restoring(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> Callable[[], None]:
-        if "raw" in tensors and "limited" not in tensors:  # of a checkpoint from before these rows were counted
-            tensors = {**tensors, "limited": torch.zeros_like(tensors["raw"])}
-        return super().restoring(tensors, rest)
 
     def issue(self, asked: Questions, errors: Errors) -> Issued:
         """Learn the volatility from errors that are known now, row by row, and issue: a question sees the errors of
