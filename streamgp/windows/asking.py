@@ -1,7 +1,8 @@
 """What is asked at a row: its window, the times ahead, and how far it may be off.
 
 Where something is missing in a window, with `gaps="fill"` something stands in for it (`missing`): the last known value
-at its phase of the season, or the newest one, or what the season and the rows beside it say. A question knows how long
+at its phase of the season, or the newest one, or what the season and the rows beside it say. The known inputs of a past
+row without a target are then of the same rows, so that differences of both belong together. A question knows how long
 ago its targets were known (`Asks.age`), and how far off the known inputs ahead may be for that (`Asks.doubt`).
 """
 
@@ -201,7 +202,14 @@ class Asking:
         if differ is not None:
             far = np.flatnonzero((off <= 0) & (lag < 0))
             found[:, far] = self._without(differ, found[:, far], rows, off[far], timeline)
-        found[:, back, :outputs] = self._at_phases(found[:, back, :outputs], rows, off[back], recent)
+        own = found[:, back, :outputs]
+        if self.spec.known and self.spec.gaps == "fill" and not complete(own):
+            moved = self._instead_of(rows, timeline, recent, off[back])
+            moved[:, lag[back] >= 0] = 0  # as the windows have them
+            row, at = np.nonzero(moved)
+            instead = (off[back][at] + moved[row, at])[:, None]
+            found[row, back[at], self._known] = self._one_by_one(rows, timeline, row, instead, self._known)[:, 0]
+        found[:, back, :outputs] = self._at_phases(own, rows, off[back], recent)
         return found
 
     def _doubt(self, rows: Current, given: bool) -> tuple[Floats, Bools]:
@@ -242,18 +250,58 @@ class Asking:
         some = np.flatnonzero(np.isnan(found[..., :outputs]).any((1, 2)))
         if not len(some):
             return found
-        own = found[some, :, :outputs]
+        own, few = found[some, :, :outputs], Current(*(part[some] for part in rows))
         instead: Floats = bridged(own)
         nothing = np.isnan(own).all(1, keepdims=True)
-        last, _ = self.latest.find(rows.code[some], rows.step[some], rows.step[some], recent)
-        instead = np.where(nothing, self._learned(last)[:, None], instead)
+        value, last = self.latest.find(few.code, few.step, few.step, recent)
+        instead = np.where(nothing, self._learned(value)[:, None], instead)
+        elsewhere = np.ones((len(some), 1, outputs), bool)
         if before is not None:
             usual = before[some]
             seasonal = usual + bridged(own - usual, self._fades)
-            moved = self._moved(Current(*(part[some] for part in rows)), timeline, recent)
-            elsewhere = np.isnan(usual).any(1, keepdims=True) | moved
+            elsewhere = np.isnan(usual).any(1, keepdims=True) | self._moved(few, timeline, recent)
             instead = np.where(elsewhere, instead, seasonal)
         found[some, :, :outputs] = np.where(np.isnan(own), instead, own)
+        silent = np.isnan(own).all(2, keepdims=True)  # (n, L, 1)
+        if self.spec.known and silent.any():
+            read = np.where(silent, np.nan, columns[some][..., self._known])
+            nowhere = np.asarray(elsewhere.all(2, keepdims=True))
+            made = self._beside(few, timeline, recent, read, nowhere, last.max(1))
+            found[some, :, self._known] = np.where(silent & ~np.isnan(made), made, found[some, :, self._known])
+        return found
+
+    def _beside(
+        self, rows: Current, timeline: Timeline, recent: Recent | None, read: Floats, elsewhere: Bools, last: Ints
+    ) -> Floats:
+        """(N, L, K) known inputs of lags without a target: made of the rows that the targets are made of, and in the
+        same way (`_filled`), so that they belong together; NaN where such a row is not kept.
+
+        Args:
+            rows: N of them.
+            timeline: finds rows.
+            recent: of `ask`.
+            read: (N, L, K) beside the targets that are known.
+            elsewhere: (N, 1, 1) whether the season says nothing of the targets.
+            last: (N,) steps of the last known target.
+        """
+        row = np.arange(len(read))
+        one = self._one_by_one(rows, timeline, row, (last - rows.step)[:, None], self._known)
+        made = np.where(np.isnan(read).all(1, keepdims=True), one, bridged(read))
+        if not self.shape.seasonal or elsewhere.all():
+            return np.asarray(made)
+        off = self._lags - self.spec.season
+        usual = self._one_by_one(rows, timeline, row, off + self._instead_of(rows, timeline, recent, off), self._known)
+        usual = filled(usual)
+        return np.where(elsewhere, made, usual + bridged(read - usual, self._fades))
+
+    def _instead_of(self, rows: Current, timeline: Timeline, recent: Recent | None, off: Ints) -> Ints:
+        """(N, J) how far from each offset the row is that stands in for it, where it has no target: the last one at its
+        phase of the season that has one. 0 where it has one, or none is known."""
+        silent = np.isnan(timeline.look(rows.code, rows.step, rows.place, off, self._targets)).all(2)
+        found, step = np.zeros(silent.shape, np.int64), rows.step[:, None] + off
+        row, at = np.nonzero(silent & (step >= 0))
+        _, last = self.at_phase.find(rows.code[row], step[row, at], rows.step[row], recent)
+        found[row, at] = np.where(last.max(1) >= 0, last.max(1) - step[row, at], 0)
         return found
 
     def _moved(self, rows: Current, timeline: Timeline, recent: Recent | None) -> Bools:
@@ -340,7 +388,7 @@ class Asking:
         at = np.arange(len(row)), output
         since = np.maximum(step[at] - rows.step[row], -self._back)[:, None]
         beside = np.concatenate([since - back for back in (week, 2 * week, 1, week + 1, 2 * week + 1)], 1)
-        around = self._one_by_one(rows, timeline, row, beside, output)
+        around = self._of_targets(rows, timeline, row, beside, output)
         weeks_before, one_before, its_weeks_before = around[:, :2], around[:, 2:3], around[:, 3:]
         one = np.abs(weeks_before - self._learned(last)[at][:, None])
         two = np.abs(its_weeks_before - one_before)
@@ -371,7 +419,7 @@ class Asking:
             return found
         at = near[at]
         y, most = found[row, at, output], differ[row, output]
-        around = self._one_by_one(rows, timeline, row, neighbours(off[at], week, day), output)
+        around = self._of_targets(rows, timeline, row, neighbours(off[at], week, day), output)
         over = is_over(y, around, most)
         if not over.any():
             return found
@@ -380,15 +428,20 @@ class Asking:
         found[row[over], at[over], output[over]] = values
         return found
 
-    def _one_by_one(self, rows: Current, timeline: Timeline, row: Ints, off: Ints, output: Ints) -> Floats:
-        """(P, J) of P rows and targets, the values at offsets (P, J), NaN after the row and where nothing is kept."""
+    def _one_by_one(self, rows: Current, timeline: Timeline, row: Ints, off: Ints, channels: slice) -> Floats:
+        """(P, J, c) of P rows, the values of channels at offsets (P, J); NaN after the row and where none is kept."""
         pair, which = np.nonzero((off <= 0) & (off >= -self._back))
         own, back, here = row[pair], off[pair, which], np.zeros(1, np.int64)
         place = np.where(rows.place[own] >= 0, rows.place[own] + back, -1)
-        values = self._look_at(timeline, rows.code[own], rows.step[own] + back, place, here, self._targets)
-        found = np.full(off.shape, np.nan)
-        found[pair, which] = values[np.arange(len(pair)), 0, output[pair]]
+        values = self._look_at(timeline, rows.code[own], rows.step[own] + back, place, here, channels)[:, 0]
+        found = np.full((*off.shape, values.shape[1]), np.nan)
+        found[pair, which] = values
         return found
+
+    def _of_targets(self, rows: Current, timeline: Timeline, row: Ints, off: Ints, output: Ints) -> Floats:
+        """(P, J) the same of one target each."""
+        found = self._one_by_one(rows, timeline, row, off, self._targets)
+        return np.take_along_axis(found, output[:, None, None], 2)[..., 0]
 
     def _references(self, rows: Current, timeline: Timeline, recent: Recent | None, differ: Floats | None) -> Floats:
         """(N, H, O) the targets one season before each step ahead; with gaps="fill", where one is missing, that of the

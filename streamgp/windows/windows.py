@@ -5,7 +5,8 @@ tolerance it is the nearest tick of a clock that follows the rows (`steps`), so 
 neither lets two rows share a step nor leaves a gap. A gap is a jump of the step; a missing value is NaN. With
 `gaps="fill"` something stands in for what is missing in a window (`asking`), so that a question is asked at every
 row from which a seasonal naive forecast could be made, however long ago the last target was. An input that is missing
-is filled in when its row is read (`lost_inputs`). No window begins before its series; truths are never filled in.
+is filled in when its row is read (`lost_inputs`); where a past row has no target, its known inputs are of the rows that
+stand in for it. No window begins before its series; truths are never filled in.
 Without a known interval, the times ahead of a row lie apart by the median of the last intervals of its series: one gap
 moves nothing; rows on one day of each month keep to it (`monthly`). A row becomes *current* when it is read or, with
 known inputs, when the known values of its H next steps have been read: only then do its targets count, so that a

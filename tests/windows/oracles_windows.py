@@ -257,7 +257,7 @@ class OracleWindows:
         spec, outputs = self.spec, len(self.spec.targets)
         out = by_channel(past)
         half = FADES * (spec.seasons or (spec.season,))[0] if spec.season > 1 else math.inf
-        steps = range(t - spec.lags + 1, t + 1)
+        steps, seasonal = range(t - spec.lags + 1, t + 1), list[bool]()
         for at, name in enumerate(spec.targets):
             own, usual = [lag[at] for lag in past], [0.0] * spec.lags
             if spec.season > 1:
@@ -280,7 +280,45 @@ class OracleWindows:
                     out[j][at] = usual[j] + departure({k: own[k] - usual[k] for k in known}, j, half_now)
                 else:
                     out[j][at] = value
+            seasonal.append(not math.isinf(half_now))
+        self.beside(row, past, out, t, half if any(seasonal) else math.inf)
         return out
+
+    def beside(self, row: Row, past: list[list[float]], out: list[list[float]], t: int, half: float) -> None:
+        """Known inputs of lags without a target: of the rows that stand in for these, departing in the same way."""
+        spec, count = self.spec, len(self.spec.targets)
+        silent = [all(map(math.isnan, lag[:count])) for lag in past]
+        if not any(silent):
+            return
+        first = len(past[0]) - len(spec.known) - (count if spec.season > 1 else 0)
+        for at, name in enumerate(spec.known, first):
+            usual = [0.0] * spec.lags
+            if not math.isinf(half):
+                steps = [t - spec.lags + 1 + j - spec.season for j in range(spec.lags)]
+                usual = [self.kept(row, name, self.stand_in(row, step, t), t) for step in steps]
+                usual = [value for (value,) in by_channel([[value] for value in usual])]
+            known = {j: lag[at] - usual[j] for j, lag in enumerate(past) if not (silent[j] or math.isnan(lag[at]))}
+            if not known and math.isinf(half):
+                newest = max(self.last_known(row, target, t, t, 1)[1] for target in spec.targets)
+                usual = [self.kept(row, name, newest, t)] * spec.lags
+            known = {j: value for j, value in known.items() if not math.isnan(value)}
+            for j in range(spec.lags):
+                value = usual[j] + departure(known, j, half)
+                if silent[j] and not math.isnan(value):
+                    out[j][at] = value
+
+    def stand_in(self, row: Row, step: int, t: int) -> int:
+        """The row that stands in for one without a target: the last one at its phase that has one; else the row."""
+        spec, seen = self.spec, self.rows[row.series]
+        if step < 0 or (step in seen and not all(math.isnan(seen[step].values[name]) for name in spec.targets)):
+            return step
+        last = max(self.last_known(row, name, step, t, spec.season)[1] for name in spec.targets)
+        return step if last < 0 else last
+
+    def kept(self, row: Row, name: str, step: int, t: int) -> float:
+        """A value of a row, where that is still kept."""
+        back = self.reach - 1 - (self.spec.horizon if self.spec.known else 0)
+        return self.value(row, name, step, t) if t - back <= step <= t else NAN
 
     def references(self, row: Row, t: int) -> list[list[float]]:
         """The targets one season before each step, as often as it takes not to look ahead."""

@@ -140,3 +140,37 @@ def test_a_model_that_looks_at_no_context_gets_the_same_windows_without_one() ->
     assert len(bare.origin) == len(asked.origin) > 0
     assert torch.equal(bare.x.past, asked.x.past) and torch.equal(bare.x.future, asked.x.future)
     assert without.reach <= with_them.reach
+
+
+@pytest.mark.parametrize("lags", [2, 8])
+@pytest.mark.parametrize("lost", ["rows", "y", "both"])
+def test_what_stands_in_for_a_target_and_a_known_input_is_of_the_same_rows(lost: str, lags: int) -> None:
+    """With y = 3 + 2k at every row, it is so in every window and at every reference, whatever stands in."""
+    generator = np.random.default_rng(1)
+    k = generator.standard_normal(300)
+    silent = np.zeros(300, bool)
+    for start, length in ((120, 1), (150, 9), (170, 3), (200, 50), (270, 2)):
+        silent[start : start + length] = True
+    ds = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=4 * at) for at in range(300)]
+    y, seen = np.where(silent, np.nan, 3 + 2 * k), np.where(silent & (lost == "both"), np.nan, k)
+    table = pa.table({"ds": pa.array(ds, pa.timestamp("ns", "UTC")), "y": y, "u": k, "k": seen})
+    spec, kept = replace(SPEC, lags=lags), ~silent if lost == "rows" else np.ones(300, bool)
+    asks, _ = Windows(spec).push(table.filter(pa.array(kept)).combine_chunks().to_batches()[0])
+    layout, context = spec.context, asks.x.context
+    assert layout is not None and context is not None and (asks.age > 0).any() == (lost != "rows")
+    torch.testing.assert_close(asks.x.past[..., 0], 3 + 2 * asks.x.past[..., 2], rtol=0, atol=1e-9)
+    window, steps = ([entry.name for entry in part] for part in (layout.window, layout.steps))
+    for target, known in (("now-0", "now"), ("now-short", "now-short"), ("now-long", "now-long")):
+        own, beside = (context[:, window.index(f"{name}({of})")] for name, of in ((target, "y"), (known, "k")))
+        torch.testing.assert_close(own, 3 + 2 * beside, rtol=0, atol=1e-9)
+    ahead = context[:, len(window) :].view(len(context), layout.horizon, layout.per_step)
+    for target, known in (("short1", "at-short"), ("short2", "at-2short"), ("long1", "at-long"), ("long2", "at-2long")):
+        own, beside = (ahead[..., steps.index(f"{name}({of})")] for name, of in ((target, "y"), (known, "k")))
+        torch.testing.assert_close(own, 3 + 2 * beside, rtol=0, atol=1e-9, equal_nan=True)
+        before = torch.tensor([entry.offsets for entry in layout.steps if entry.name == f"{target}(y)"])[0, :, 0]
+        for at, origin in list(enumerate(asks.origin.tolist()))[::5]:
+            for h, off in enumerate(before.tolist()):
+                if off <= -lags and origin + off >= 0:  # of the last known row at this phase of the season
+                    rows = [row for row in range((origin + off) % 42, origin + 1, 42) if not silent[row]]
+                    row = origin + off if not silent[origin + off] else rows[-1]
+                    assert float(own[at, h]) == pytest.approx(3 + 2 * k[row])
