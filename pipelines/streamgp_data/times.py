@@ -46,6 +46,7 @@ from streamgp_data.instants import (
     unset,
 )
 from streamgp_data.numbered import calendar_in
+from streamgp_data.swapped import swapped
 from streamgp_data.wall_periods import WallPeriods
 
 Bools = NDArray[np.bool_]
@@ -574,8 +575,9 @@ def suggestion(sample: pa.Array[Any]) -> str:
         return f"it looks like --time-format {epoch}"
     if pa.types.is_string(sample.type):  # of a date beside a period
         sample = pc.replace_substring_regex(sample, r" period \d+$", "")
-    if (form := format_of(sample)) is not None:
-        return f"it looks like --time-format '{form}'"
+    if forms := formats_of(sample):
+        also = "" if swapped(forms[0]) not in forms else f", or '{swapped(forms[0])}' (%d is the day, %m the month)"
+        return f"it looks like --time-format '{forms[0]}'{also}"
     if serial_years(sample):
         return "if it counts the days of a workbook (45292 is 2024-01-01), say --time-format excel"
     if not number_times(sample, "elapsed-s")[1].any():

@@ -356,7 +356,8 @@ class FrameReader:
         times_of = None  # a frame without offsets shows the clock of the stream's zone, also where others have them
         if found.clock is not None:
             times_of = self._times.get(found.clock, TimeReader(found.clock)).copy()
-        sieve, parts, series = Sieve(self.schema, self.meta.time, self.meta.series, NAME), [], None
+        form = None if found.clock is None else found.clock.format
+        sieve, parts, series = Sieve(self.schema, self.meta.time, self.meta.series, NAME, form), [], None
         for chunk in source.read({}):
             if self.meta.series is not None:
                 series = chunk.rows.column(self.meta.series)

@@ -388,3 +388,40 @@ def test_a_bad_line_of_json_is_put_aside_wherever_it_is(bad: bytes, at: int, tmp
 def test_what_is_no_json_lines_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(DataError):
         take(tmp_path / "t", write(tmp_path / "a.jsonl", text))
+
+
+# Day and month in each other's places
+
+SWAPPED, RIGHT = "%m.%d.%Y %H:%M", "%d.%m.%Y %H:%M"
+
+
+def days_of(count: int, first: int = 2) -> str:
+    """Six-hourly rows of so many days."""
+    times = [datetime(2024, 1, first) + timedelta(hours=6 * at) for at in range(4 * count)]
+    return "t,y\n" + "".join(f"{time.strftime(RIGHT)},{at}\n" for at, time in enumerate(times))
+
+
+def test_a_source_whose_days_are_months_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", days_of(15))
+    (source,) = take(tmp_path / "t", path, time="t", time_format=SWAPPED)["sources"]
+    assert source["state"] == "refused" and names(source["refused"], f"line 46 13.01.2024 16 of 60 {RIGHT}")
+    assert names(source["remedy"], f"day month --time-format {RIGHT} --keep-going") and not (tmp_path / "t").exists()
+    summary = take(tmp_path / "t", path, time="t", time_format=SWAPPED, keep_going=True)
+    assert (summary["rows"], summary["quarantined"]) == (44, {"unparsable": 16})
+    assert all(RIGHT in detail for detail in quarantine(tmp_path / "t")["detail"])
+    assert take(tmp_path / "u", path, time="t", time_format=RIGHT)["rows"] == 60
+
+
+def test_times_that_are_even_the_other_way_alone_are_told_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", days_of(10))
+    hints = take(tmp_path / "t", path, time="t", time_format=SWAPPED)["hints"]
+    assert sum(RIGHT in hint for hint in hints) == 1
+    for again in (take(tmp_path / "t", path, time="t"), take(tmp_path / "u", path, time="t", time_format=RIGHT)):
+        assert not any("places" in hint for hint in again["hints"])
+
+
+def test_a_hint_names_both_where_the_day_may_be_the_month(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", days_of(3).replace(".", "/"))
+    with pytest.raises(DataError) as refused:
+        take(tmp_path / "t", path, time="t")
+    assert names(refused.value.hint, "%d/%m/%Y %m/%d/%Y")

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamgp_data.ingestion.chunk import PreparedChunk
 from streamgp_data.reading.cells import LINE, said
+from streamgp_data.swapped import likelier
 from streamgp_data.table import TableMeta
 from streamgp_data.times import Clock, suggestion
 
@@ -24,7 +25,8 @@ class Acceptance:
     """Counts the rows of a source that the table has none of yet, and says whether to refuse it.
 
     A table without rows takes no source of which more than half of the rows would go to its quarantine; a table with
-    rows takes none of which more than half of the times cannot be read. Other rows may have their place there.
+    rows takes none of which more than half of the times cannot be read. Other rows may have their place there. None
+    takes a source whose times seem to be written with day and month in each other's places (`swapped`).
 
     Args:
         uri: of the source.
@@ -78,6 +80,15 @@ class Acceptance:
                 f"{self._uri}, line {line:,}, column {self._time!r}: the time {cell!r} cannot be read{form}, and so "
                 f"{self._timeless:,} {self._of} {self._read:,} rows have no time; nothing of this source was written",
                 f"{suggestion(pa.concat_arrays(self._cells))}; {GOING}",
+            )
+        given = None if self._clock is None else self._clock.format
+        if self._first is not None and (other := likelier(pa.concat_arrays(self._cells), given)) is not None:
+            line, cell = self._first
+            return (
+                f"{self._uri}, line {line:,}, column {self._time!r}: the time {cell!r} cannot be read as {given}, and "
+                f"{self._timeless:,} {self._of} {self._read:,} rows have no time; by {other} all that were tried have "
+                "one; nothing of this source was written",
+                f"the day and the month seem to have changed places: --time-format '{other}'; {GOING}",
             )
         reasons = Counter({reason: count for reason, count in self._reasons.items() if reason not in NO_FAULTS})
         if not self._fresh or 2 * reasons.total() <= self._read:

@@ -23,6 +23,7 @@ from streamgp_data.quarantine import QUARANTINE
 from streamgp_data.reading.bytes import Position
 from streamgp_data.reading.cells import FAULT, LINE, TEXT, no_unit, said
 from streamgp_data.reading.units import NO_UNITS, UnitConversion, times_power
+from streamgp_data.swapped import read_as, swapped
 from streamgp_data.table import TableMeta
 from streamgp_data.times import Clock, TimeReader, Times
 
@@ -117,9 +118,13 @@ class Sieve:
 
     Args:
         schema: the table's columns. time, series: their names. source: the source's name.
+        form: of times that are text of a format.
     """
 
-    def __init__(self, schema: pa.Schema, time: str | None, series: str | None, source: str) -> None:
+    def __init__(
+        self, schema: pa.Schema, time: str | None, series: str | None, source: str, form: str | None = None
+    ) -> None:
+        self._form = form
         self._schema = schema
         self._time = time
         self._series = series
@@ -154,7 +159,8 @@ class Sieve:
             for i in _where(times.values.is_null().to_numpy(zero_copy_only=False)):
                 found[i] = ("no time", self._time, "")
             bad = _where(times.bad)
-            for i, why in zip(bad, _no_time(cells.take(pa.array(bad, pa.int64())), times.values.type), strict=True):
+            wrong = cells.take(pa.array(bad, pa.int64()))
+            for i, why in zip(bad, _no_time(wrong, times.values.type, self._form), strict=True):
                 found[i] = ("unparsable", self._time, f"{said(cells[i])[:80]!r} {why}")
             for i in _where(times.beyond):
                 what = said(cells[i])[:80]
@@ -261,8 +267,11 @@ def _out_of_range(times: pa.Array[Any]) -> np.ndarray[Any, Any]:
     return (instants < first) | (instants >= end)
 
 
-def _no_time(cells: pa.Array[Any], kind: pa.DataType) -> list[str]:
-    """Why a table with times of this kind does not take these cells as times."""
+def _no_time(cells: pa.Array[Any], kind: pa.DataType, form: str | None) -> list[str]:
+    """Why a table with times of this kind, written in this format, does not take these cells as times."""
+    if len(cells) and (turned := swapped(form)) is not None and pa.types.is_string(cells.type):
+        also = f"is not a time by {form}, and is one by {turned}"
+        return [also if good else "is not a time" for good in read_as(cells, turned)[1]]
     if not len(cells) or not pa.types.is_timestamp(kind) or not pa.types.is_string(cells.type):
         return ["is not a time"] * len(cells)
     other, why = Clock("iso-offset", zone="UTC"), "has an offset from UTC, and the table has no time zone"

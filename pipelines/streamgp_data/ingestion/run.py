@@ -67,6 +67,7 @@ from streamgp_data.reading.records import Stopped
 from streamgp_data.recordings.joined import Joined
 from streamgp_data.recordings.tree import SECONDS
 from streamgp_data.retry import Retry, Stored
+from streamgp_data.swapped import SwappedDays
 from streamgp_data.table import Table, TableMeta
 from streamgp_data.times import TimeReader
 
@@ -177,11 +178,13 @@ class IngestionRun:
             report.state = "dry run"
             self._count(source, chosen, report)
             return
-        sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, report.name)
+        form = None if chosen.clock is None else chosen.clock.format
+        sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, report.name, form)
         start = Position() if self._table is None else self._start(self._table, source, chosen, sieve, report)
         source.stopped = self._stopped.get(report.name)
         reader = self._reader(source, chosen, start, report.name)
         pieces = report.pieces = Pieces(source.uri, chosen.meta)
+        days = SwappedDays(chosen.meta.time, None if start.bytes else form)
         parts = prefetch(_prepared(source, chosen, reader, sieve, start))
         if not (start.bytes or self._config.keep_going or self._config.follow):
             first = next(parts, None)
@@ -190,13 +193,13 @@ class IngestionRun:
             parts = chain(() if first is None else (first,), parts)
         table = self._table_for(chosen)
         report.said = SaidUnits(source, chosen.schema, chosen.meta, table)
-        parts = pieces.seen(parts)
+        parts = days.seen(pieces.seen(parts))
         if self._config.sort and chosen.meta.time is not None:
             parts = iter(in_time_order(list(parts), chosen.meta.time))
         end = self._commit_each(parts, chosen.meta, sieve, report, start)
         self._remember_options(table, report.name)
         report.doubts += [f"{report.name}: {note}" for note in report.pace.notes(table.meta)]
-        report.doubts += report.said.notes(source.uri) + _left_out(source)
+        report.doubts += days.notes(source.uri) + report.said.notes(source.uri) + _left_out(source)
         self._clocks[report.name] = (reader, end.lines)
         self._stopped[report.name] = source.stopped
         report.waiting = source.waiting
@@ -362,7 +365,8 @@ class IngestionRun:
         start = Position() if table is None else self._position(table, report.name)
         if self._dry is None:
             self._dry = DryRun(meta, table)
-        sieve = Sieve(chosen.schema, meta.time, meta.series, report.name)
+        form = None if chosen.clock is None else chosen.clock.format
+        sieve = Sieve(chosen.schema, meta.time, meta.series, report.name, form)
         report.pieces, said = Pieces(source.uri, meta), SaidUnits(source, chosen.schema, meta, table)
         acceptance = self._acceptance(source, chosen, begun=parts is not None)
         if parts is None:

@@ -199,7 +199,7 @@ class Commits:
             )
         self.writer = Writer(table)
         columns = pa.schema([field for field in table.schema if field.name != SEQ])
-        self._sieve = Sieve(columns, table.meta.time, table.meta.series, self._name)
+        self._sieve = Sieve(columns, table.meta.time, table.meta.series, self._name, table.meta.time_format)
         self._columns = columns
 
     def _create(self, contents: Sequence[Content]) -> None:

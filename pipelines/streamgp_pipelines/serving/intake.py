@@ -110,7 +110,7 @@ class Intake:
         self.committed: list[Callable[[], None]] = []
         """Called after every commit, in the thread of the intake."""
         self._schema = pa.schema([field for field in table.schema if field.name != SEQ])
-        self._sieve = Sieve(self._schema, meta.time, meta.series, SOURCE)
+        self._sieve = Sieve(self._schema, meta.time, meta.series, SOURCE, meta.time_format)
         self._writer = Writer(table)
         self._queue: Queue[tuple[PreparedChunk, tuple[str, ...], Future[Receipt]] | None] = Queue(WAITING)
         self._config = IngestConfig.model_construct(source=(SOURCE,), table=table.path)
