@@ -14,6 +14,7 @@ from polars.testing import assert_frame_equal
 import streamgp
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import UsageError
+from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_pipelines import load
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.own_units import MEMORY, OwnUnits
@@ -210,6 +211,42 @@ def test_only_channels_that_are_unlike_get_units() -> None:
     z, units = own.of(x, series)
     assert torch.equal(z.past[..., 1:], x.past[..., 1:])
     assert torch.allclose(units.values(z.past[:, -1, :1]), x.past[:, -1, :1], atol=1e-9)
+
+
+def test_the_context_of_a_window_is_in_own_units_too() -> None:
+    """Nets learn what a regression on it leaves; the phases, and an input that is as it is, stay."""
+    spec = WindowSpec(
+        targets=("y",), known=("k",), lags=4, horizon=2, season=6, seasons=(6,), series="s", contexts=True
+    )
+    generator = np.random.default_rng(0)
+    y, k = generator.standard_normal(200), generator.standard_normal(200)
+    rows = {"s": ["a", "b"] * 200, "y": np.stack([y, 7 + 1000 * y], 1).ravel(), "k": np.repeat(k, 2)}
+    asks, _ = Windows(spec).push(pl.DataFrame(rows).to_arrow().combine_chunks().to_batches()[0])
+    own = OwnUnits(spec.shape, "auto")
+    own.see(asks.x, asks.series)
+    assert own.settle() == ["y"]
+    found, units = own.of(asks.x, asks.series)
+    layout, a, b = spec.context, asks.series == 0, asks.series == 1
+    assert layout is not None and found.context is not None and asks.x.context is not None
+    torch.testing.assert_close(found.context[a], found.context[b], rtol=0, atol=1e-9, equal_nan=True)
+    channel = np.array([entry.channel for entry in layout.window])
+    window, before = found.context[:, : len(channel)], asks.x.context[:, : len(channel)]
+    of_y = (before[:, channel == 0] - units.location[:, :1]) / units.scale[:, :1]
+    torch.testing.assert_close(window[:, channel == 0], of_y, equal_nan=True)
+    torch.testing.assert_close(window[:, channel == 1], before[:, channel == 1], rtol=0, atol=0, equal_nan=True)
+    phases = slice(-layout.PHASES, None)
+    assert torch.equal(found.context[:, phases], asks.x.context[:, phases])
+
+
+@pytest.mark.slow
+def test_nets_with_seasons_forecast_series_of_unlike_scale_as_each_alone(tmp_path: Path) -> None:
+    """The regression below them sees the context: errors were thousands of times as large."""
+    options = {"model": "narx", "season": 24, "lags": 6}
+    unlike, alike = (issued(tmp_path / name, panel(name == "alike", 400), **options)[1] for name in ("unlike", "alike"))
+    for name, size in SIZES.items():
+        of_series = (found.filter(pl.col("unique_id") == name) for found in (unlike, alike))
+        error, usual = (float((one["narx"] - one["y"]).abs().mean()) for one in of_series)  # type: ignore[arg-type]
+        assert error < 1.5 * size * usual
 
 
 def test_moments_are_those_of_the_rows_however_they_come() -> None:

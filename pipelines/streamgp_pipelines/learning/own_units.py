@@ -10,6 +10,8 @@ but for rounding, whose d is at most STILL·|m|: idle machines, and an input tha
 size. Levels that differ decide nothing: those of random walks do by chance. In use d is at least STILL·|m|; of a series
 that was always 0, the median d of the others.
 
+The context of windows with seasons is in the units of its channels.
+
 m and d follow the rows, in order, and forget them with a time constant of MEMORY rows of the series. A series with
 fewer than FEW rows counts the past of its window as well. What is asked at a row sees rows up to it, those of its own
 micro-batch in its window alone.
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import Inputs, Predictive, Shape
+from streamgp.context import Context
 from streamgp.forecasting.streams import extended
 from streamgp.online.scaling import STILL
 from streamgp.state import Arrays, Declared, Value
@@ -106,6 +109,7 @@ class OwnUnits(Declared):
             [self.names.index(name) if name in self.names else -1 for name in shape.future], np.int64
         )
         self._future[:seasonal] = np.arange(seasonal)
+        self._context = _channels(shape.context)
         self._count = np.zeros((0, channels))  # (S, C) values, after forgetting
         self._mean = np.zeros((0, channels))
         self._square = np.zeros((0, channels))  # variance
@@ -167,7 +171,8 @@ class OwnUnits(Declared):
             return (values - m) / torch.where(none, 1.0, scale[:, None, at])
 
         future = inside(x.future, self._future) if len(self._future) else x.future
-        return x._replace(past=inside(x.past, self._past), future=future), self._columns(location, scale)
+        context = None if x.context is None else inside(x.context[:, None], self._context)[:, 0]
+        return Inputs(inside(x.past, self._past), future, context), self._columns(location, scale)
 
     def of_series(self, series: Tensor) -> SeriesUnits:
         """SeriesUnits of the output columns of these series (N,), by what was seen of them."""
@@ -220,6 +225,14 @@ class OwnUnits(Declared):
             self._count, self._mean, self._square = (
                 extended(part, more) for part in (self._count, self._mean, self._square)
             )
+
+
+def _channels(context: Context | None) -> NDArray[np.int64]:
+    """(C,) the channel that each number of a context has the units of; -1: none, a phase."""
+    if context is None:
+        return np.zeros(0, np.int64)
+    steps = [entry.channel for entry in context.steps] + [-1] * context.PHASES
+    return np.array([entry.channel for entry in context.window] + steps * context.horizon, np.int64)
 
 
 def unlike(spread: Floats) -> bool:
