@@ -1,35 +1,41 @@
-"""Commands as forks of a process that has imported everything and done nothing: ten commands in the time of one.
+"""Commands, and calls of functions, as forks of a process that has imported everything and done nothing: ten commands
+in the time of one.
 
-Each is a process of its own, with its own folder, environment, limits and signals; it begins where the installed
-script does.
+Each is a process of its own, with its own folder, environment, limits and signals; a command begins where the
+installed script does.
 """
 
 from __future__ import annotations
 
 import atexit
+import base64
+import gc
+import importlib
 import json
 import os
+import pickle
 import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+IMPORTED = ["polars", "torch", "streamgp_pipelines.forecasting.forecast", "streamgp_pipelines.live.follow"]
+IMPORTED += ["streamgp_pipelines.training.train", "tests.pipelines.worlds"]
+IMPORTED += ["streamgp.models.linear", "streamgp.models.svdgp", "streamgp.models.deep.build"]
+
 
 def serve() -> None:
-    """Start a command for each line of standard input, and write its process id; "CODE" of an id ends it."""
-    import polars  # noqa: F401
-    import torch  # noqa: F401
-
-    import streamgp_pipelines.forecasting.forecast
-    import streamgp_pipelines.live.follow
-    import streamgp_pipelines.training.train  # noqa: F401
-
+    """Start a command or a call for each line of standard input, and write its process id; or wait for one to end."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.freeze()  # nothing of it is garbage, to search in every fork
     for line in sys.stdin:
         job = json.loads(line)
         if "wait" in job:
@@ -54,12 +60,17 @@ def _become(job: dict[str, Any]) -> None:
     os.environ.update(job["environment"])
     for name, value in job["limits"].items():
         resource.setrlimit(getattr(resource, name), (value, value))
-    sys.argv = ["streamgp", *job["words"]]
-    from streamgp_cli import start
-
     code: Any = 1
     try:
-        start.main()
+        if "call" in job:
+            target, args = pickle.loads(base64.b64decode(job["call"]))
+            target(*args)
+            code = 0
+        else:
+            sys.argv = ["streamgp", *job["words"]]
+            from streamgp_cli import start
+
+            start.main()
     except SystemExit as error:
         code = error.code
     except BaseException:
@@ -76,7 +87,7 @@ def _become(job: dict[str, Any]) -> None:
 
 
 class Forked:
-    """A command that was forked; what `subprocess.Popen` has of it."""
+    """A command or call that was forked; what `subprocess.Popen` has of it."""
 
     def __init__(self, server: Server, pid: int, out: Path, err: Path) -> None:
         self._server, self.pid, self._out, self._err = server, pid, out, err
@@ -135,19 +146,35 @@ class Server:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
-        self._count = 0
+        self._started: list[Forked] = []
 
     def start(
         self, words: Sequence[str], folder: Path, environment: Mapping[str, str], limits: Mapping[str, int], logs: Path
     ) -> Forked:
         """A command in a folder; what it writes is in files of the folder `logs`."""
-        self._count += 1
-        out, err = logs / f"{self._count}.out", logs / f"{self._count}.err"
-        job = {"words": list(words), "folder": str(folder), "environment": dict(environment), "limits": dict(limits)}
+        return self._start({"words": list(words)}, folder, environment, limits, logs)
+
+    def call(self, target: Callable[..., None], args: Sequence[Any], logs: Path) -> Forked:
+        """`target(*args)` in the folder and the environment of this process."""
+        code = base64.b64encode(pickle.dumps((target, args))).decode()
+        return self._start({"call": code}, Path.cwd(), os.environ, {}, logs)
+
+    def _start(
+        self,
+        job: Mapping[str, Any],
+        folder: Path,
+        environment: Mapping[str, str],
+        limits: Mapping[str, int],
+        logs: Path,
+    ) -> Forked:
+        count = len(self._started)
+        out, err = logs / f"{count}.out", logs / f"{count}.err"
+        where = {"folder": str(folder), "environment": dict(environment), "limits": dict(limits)}
         for path in (out, err):
             path.touch()  # it may be killed before it opens them
-        pid = self.ask(job | {"out": str(out), "err": str(err)})
-        return Forked(self, pid, out, err)
+        pid = self.ask({**job, **where, "out": str(out), "err": str(err)})
+        self._started.append(Forked(self, pid, out, err))
+        return self._started[-1]
 
     def ask(self, job: Mapping[str, Any]) -> Any:
         """The answer to one line."""
@@ -157,7 +184,11 @@ class Server:
         return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
-        """End it."""
+        """End it, and all that it has started."""
+        for one in self._started:
+            if one.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.kill(one.pid, signal.SIGKILL)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.kill()
@@ -184,3 +215,8 @@ def start(*words: object, folder: Path | None = None, environment: Mapping[str, 
     """`streamgp WORDS...` in a folder (default: the current one), with this environment in the place of its own."""
     given = os.environ if environment is None else environment
     return server().start([str(word) for word in words], folder or Path.cwd(), given, {}, _logs())
+
+
+def call(target: Callable[..., None], *args: Any) -> Forked:
+    """`target(*args)`, of a function at the top of a module."""
+    return server().call(target, args, _logs())

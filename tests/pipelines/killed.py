@@ -1,23 +1,19 @@
-"""Runs that are killed: in processes of their own, forked from a server that has imported all and done nothing."""
+"""Runs that are killed: in processes of their own (`tests.forked`)."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-PRELOAD = ["streamgp_pipelines.training.train", "tests.pipelines.worlds"]
-PRELOAD += ["streamgp.models.linear", "streamgp.models.svdgp", "streamgp.models.deep.build"]
+from tests.forked import Forked, call
 
 
 @dataclass(frozen=True)
@@ -78,13 +74,6 @@ def quick_and_slow(crashes: Mapping[str, Crash], quick: Collection[str]) -> list
     return [pytest.param(crash, marks=[] if name in quick else [pytest.mark.slow]) for name, crash in crashes.items()]
 
 
-@cache
-def context() -> ForkServerContext:
-    found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(PRELOAD)
-    return found
-
-
 def train_apart(
     table: str, home: str, options: dict[str, Any], crash: Crash | Bomb | None, summary: str | None
 ) -> None:
@@ -102,18 +91,14 @@ def train_apart(
         Path(summary).write_text(json.dumps(found))
 
 
-def start(target: Callable[..., None], *args: Any) -> Any:
-    """A process that runs `target(*args)`."""
-    process = context().Process(target=target, args=args, daemon=True)
-    process.start()
-    return process
+def start(target: Callable[..., None], *args: Any) -> Forked:
+    """A process that runs `target(*args)`, of a function at the top of a module."""
+    return call(target, *args)
 
 
-def code_of(process: Any, timeout: float = 400.0) -> int:
+def code_of(process: Forked, timeout: float = 400.0) -> int:
     """How the process ended: minus the signal's number where one ended it."""
-    process.join(timeout)
-    assert process.exitcode is not None, "the process hangs"
-    return int(process.exitcode)
+    return process.wait(timeout)
 
 
 def wait_for(what: Callable[[], bool], seconds: float = 400.0) -> None:

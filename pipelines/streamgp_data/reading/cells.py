@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -125,14 +126,15 @@ def convert(
             grouped = bare.str.contains(grouping(thousands, decimal)).fill_null(False)
             bare = bare.zip_with(~grouped, bare.str.replace_all(thousands, "", literal=True))
         number = _reals_of(bare, decimal)
-        if named := null_numbers(nulls, decimal):
+        if named := _null_numbers(tuple(nulls), decimal):
             same = number.is_in(named)
             if kind in _WHOLE:  # beyond, neighbours are one float64
                 same &= number.abs() < 2.0**53
             bare = bare.set(same.fill_null(False), None)
             number = number.set(bare.is_null(), None)
-        number = finite(number, beyond := infinite(number))
-        missing = beyond & bare.str.contains(r"\d").fill_null(False).not_()
+        number = finite(number, missing := infinite(number))
+        if missing.any():
+            missing &= bare.str.contains(r"\d").fill_null(False).not_()
         said = bare.is_not_null()
         if powers is not None and powers.any():
             number = pl.Series(number.name, times_power(number.to_numpy(), powers), nan_to_null=True)
@@ -154,7 +156,10 @@ def convert(
 
 def infinite(numbers: pl.Series) -> pl.Series:
     """(N,) where a number is NaN or infinite."""
-    return numbers.is_finite().not_().fill_null(False)
+    known = numbers.is_finite()
+    if known.all():
+        return pl.Series(numbers.name, np.zeros(len(numbers), bool))
+    return known.not_().fill_null(False)
 
 
 def name_numbers(nulls: Sequence[str]) -> bool:
@@ -174,8 +179,13 @@ def null_numbers(nulls: Sequence[str], decimal: str = ".") -> list[float]:
         >>> null_numbers(["ERR", "-999", "nan"]), null_numbers(["-99,9"], ",")
         ([-999.0], [-99.9])
     """
+    return list(_null_numbers(tuple(nulls), decimal))
+
+
+@lru_cache
+def _null_numbers(nulls: tuple[str, ...], decimal: str) -> tuple[float, ...]:
     texts = pl.Series([null.strip() for null in nulls if name_numbers([null])], dtype=pl.String)
-    return _reals_of(in_ascii(texts), decimal).drop_nulls().to_list()
+    return tuple(_reals_of(in_ascii(texts), decimal).drop_nulls())
 
 
 def _reals_of(bare: pl.Series, decimal: str) -> pl.Series:
@@ -193,7 +203,7 @@ def finite(numbers: pl.Series, missing: pl.Series) -> pl.Series:
 
 def _reals(bare: pl.Series, number: pl.Series, kind: pa.DataType) -> pl.Series:
     """Numbers as this type; none where a whole number would become another one."""
-    if lossy(number).any():
+    if lossy(number):
         digits = bare.cast(pl.Int64, strict=False)
         number = number.set((digits.is_not_null() & digits.ne_missing(number.cast(pl.Int64, strict=False))), None)
     found = number.cast(_REAL[kind])
@@ -218,10 +228,12 @@ EXACT = 2.0**53
 """From here on a float64 has no longer every whole number."""
 
 
-def lossy(numbers: pl.Series) -> pl.Series:
-    """(N,) where a number is infinite, or may be a whole number of 64 bits that has lost digits."""
+def lossy(numbers: pl.Series) -> bool:
+    """Whether a number is infinite, or may be a whole number of 64 bits that has lost digits."""
     size = numbers.abs()
-    return ((size > EXACT) & (size <= 2.0**63)) | numbers.is_infinite()
+    if (size <= EXACT).all():
+        return False
+    return bool((((size > EXACT) & (size <= 2.0**63)) | numbers.is_infinite()).any())
 
 
 def _integers(bare: pl.Series, number: pl.Series, kind: pl.DataType) -> pl.Series:

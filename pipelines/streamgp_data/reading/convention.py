@@ -21,6 +21,8 @@ _SPACED = rf"^\s*[+-]?[1-9]\d{{0,2}}([{_SPACES}]\d{{3}})+([.,]\d*)?(\s*[^\d\s].*
 _LAST = rf"^\s*((?:\d[\d.,]*|[1-9]\d{{0,2}}(?:['\u2019 _{_SPACES}]\d{{3}})+)[.,]\d+)[-\u2212]\s*$"
 """A minus after the digits, as SAP writes a negative number. 5,- is five, and 2- may be a mark."""
 _MINUS_LAST = re.compile(_LAST)
+_UNLIKE = {first: rf"[{_SPACES}\u2212]" + rf"|{_LAST}" * first for first in (False, True)}
+"""What a cell has that is not yet as ASCII has it, with and without a minus behind the number."""
 _NEARLY = 0.9
 """Part of the cells of a column that are numbers where the minus is last: 31.12- may be a date without its year."""
 _EXPONENT = r"([eE][+-]?\d+)?"
@@ -78,7 +80,10 @@ def are_numbers(cells: pl.Series, wrong: pl.Series) -> bool:
         >>> are_numbers(cells, wrong), are_numbers(pl.Series(["1", "2", "-"]), wrong), are_numbers(cells[:2], wrong[:2])
         (False, True, True)
     """
-    return _are_numbers(int((~wrong).sum()), int((minus_last(cells) & ~wrong).sum()), len(cells))
+    numbers = len(wrong) - int(wrong.sum())
+    if _are_numbers(numbers, 0, len(cells)) and not _are_numbers(numbers, numbers, len(cells)):
+        return _are_numbers(numbers, int((minus_last(cells) & ~wrong).sum()), len(cells))
+    return _are_numbers(numbers, 0, len(cells))
 
 
 def _are_numbers(numbers: int, last: int, cells: int) -> bool:
@@ -100,10 +105,10 @@ def in_ascii(cells: pl.Series, minus_first: bool = True) -> pl.Series:
         >>> in_ascii(pl.Series(["5,00-", "1.234,5- ", "1 234,5-", "5,-", "2-", "1,5-2,5"])).to_list()
         ['-5,00', '-1.234,5', '-1 234,5', '5,-', '2-', '1,5-2,5']
     """
-    if minus_first and minus_last(cells).any():
-        cells = cells.str.replace(_LAST, "-${1}")
-    if not cells.str.contains(rf"[{_SPACES}\u2212]").any():
+    if not cells.str.contains(_UNLIKE[minus_first]).any():
         return cells
+    if minus_first:
+        cells = cells.str.replace(_LAST, "-${1}")
     plain = cells.str.replace(r"^(\s*)\u2212(\d|[.,]\d)", "${1}-${2}").str.replace(r"(\d[eE])\u2212(\d)", "${1}-${2}")
     grouped = plain.str.contains(_SPACED).fill_null(False)
     return plain.zip_with(~grouped, plain.str.replace_all(rf"(\d)[{_SPACES}](\d)", "${1}${2}"))

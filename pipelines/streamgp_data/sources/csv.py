@@ -131,10 +131,11 @@ class Csv(TextLines):
         self.sample = pa.table({name: pa.array(found.cells[name].to_list(), pa.string()) for name in self.names})
         self._unit_behind: dict[str, str] = {}
         self._doubtful, self._open_marks = found.doubtful, found.open
-        kinds = [self._kind(name, found.cells[name]) for name in self.names]
+        said = {name: self._said(found.cells[name]) for name in self.names}
+        kinds = [self._kind(name, cells) for name, cells in said.items()]
         self.units |= self._unit_behind
         self.expect(pa.schema([pa.field(name, kind) for name, kind in zip(self.names, kinds, strict=True)]))
-        self.doubts = self._doubts(found.cells)
+        self.doubts = self._doubts(said)
         if uri == "-":
             head.shape(self.dialect.separator, len(self.names), self._utf16())
             self._records = head
@@ -218,7 +219,7 @@ class Csv(TextLines):
             found = series
             if series.dtype.is_float():
                 missing = infinite(series)
-                if lossy(series).any():
+                if lossy(series):
                     return None  # infinite is written so, or too large
                 found = finite(series, missing)
             elif series.dtype == pl.String and not pa.types.is_string(kind):
@@ -283,12 +284,16 @@ class Csv(TextLines):
                 return found, bad | doubtful
         return self._numbers(name, cells, kind, *marks)
 
-    def _kind(self, name: str, cells: pl.Series) -> pa.DataType:
+    def _said(self, cells: pl.Series) -> pl.Series:
+        """The cells that stand for no missing value."""
+        cells = cells.drop_nulls()
+        return cells.filter(~cells.str.strip_chars().is_in(list(self._nulls)))
+
+    def _kind(self, name: str, raw: pl.Series) -> pa.DataType:
         """Numbers if at least half of the cells that say something are (`are_numbers`), as they are or with a unit;
         true/false; else text. No cells: numbers."""
         if name in self._doubtful:
             return pa.string()
-        raw = cells.drop_nulls().filter(~cells.drop_nulls().str.strip_chars().is_in(list(self._nulls)))
         said = in_ascii(raw)
         if (exact := exact_kind(said.to_list())) is not None:
             return exact
@@ -300,12 +305,11 @@ class Csv(TextLines):
         truths = len(said) and said.str.strip_chars().str.to_lowercase().is_in(["true", "false"]).all()
         return pa.bool_() if truths else pa.string()
 
-    def _doubts(self, cells: pl.DataFrame) -> dict[str, str]:
+    def _doubts(self, cells: dict[str, pl.Series]) -> dict[str, str]:
         """Columns that may be misunderstood, and what to do about it."""
         found = {}
         for name, kind in self._kinds.items():
-            said = cells[name].drop_nulls()
-            said = said.filter(~said.str.strip_chars().is_in(list(self._nulls)))
+            said = cells[name]
             if pa.types.is_string(kind):
                 why = text_of_numbers(said) or few_numbers(said, self.dialect, self._nulls)
             elif pa.types.is_floating(kind) and self._config.decimal is None and self._config.thousands is None:

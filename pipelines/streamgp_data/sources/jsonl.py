@@ -325,7 +325,7 @@ def _is_large(column: pa.ChunkedArray[Any]) -> bool:
     """Whether a number was written as infinity, or is so large that digits may be lost."""
     if not pa.types.is_floating(column.type):
         return False
-    return bool(lossy(pl.Series(pl.from_arrow(column))).any())
+    return lossy(pl.Series(pl.from_arrow(column)))
 
 
 def _first_objects(raw: bytes, uri: str, whole: bool, longest: int) -> list[dict[str, Any]]:
