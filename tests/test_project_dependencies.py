@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 import tomllib
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+
+from tests.sources import names_in
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {
@@ -35,11 +36,7 @@ def _imported() -> dict[str, str]:
     found: dict[str, str] = {}
     for top in dict.fromkeys(PACKAGES.values()):
         for path in sorted((ROOT / top).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-                    names = [node.module]
-                found |= {name.split(".")[0]: str(path.relative_to(ROOT)) for name in names}
+            found |= {name.split(".")[0]: str(path.relative_to(ROOT)) for name in names_in(path).imported}
     return {name: path for name, path in found.items() if name not in sys.stdlib_module_names | PACKAGES.keys()}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from streamgp import errors
+from tests.sources import names_in
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = {
@@ -68,8 +68,7 @@ def test_a_class_name_has_one_meaning() -> None:
     homes: dict[str, list[str]] = {}
     for package in ("streamgp", "pipelines", "cli"):
         for file in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.ClassDef):
-                    homes.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+            for name in names_in(file).classes:
+                homes.setdefault(name, []).append(str(file.relative_to(ROOT)))
     assert {name: files for name, files in homes.items() if len(files) > 1 and name not in SHARED} == {}
     assert all(len(homes[name]) > 1 for name in SHARED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +17,14 @@ CALLS = {
     "yaml.load", "yaml.unsafe_load", "pl.LazyFrame.deserialize", "pl.DataFrame.deserialize",
 }  # fmt: skip
 UNPACK = {"extractall", "unpack_archive"}
+WORDS = re.compile(rf"\b({'|'.join(sorted(MODULES | {name.split('.')[-1] for name in CALLS} | UNPACK | {'shell'}))})\b")
+"""One of these is in whatever is found."""
 
 
 def found(source: str) -> Iterator[str]:
     """What runs code, or writes where an archive says, in a source."""
+    if not WORDS.search(source):
+        return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]

@@ -244,6 +244,15 @@ def test_what_a_column_cannot_hold_is_put_aside(name: str, tmp_path: Path) -> No
     assert summary["quarantined"] == {"unparsable": len(values) - len(kept)}
 
 
+def test_text_is_read_into_a_float32_column(tmp_path: Path) -> None:
+    schema = pa.schema([("ds", pa.timestamp("us")), ("y", pa.float32())])
+    Table.create(tmp_path / "t", schema, TableMeta(time="ds", time_format="iso"))
+    lines = "".join(f"2024-02-0{at},{cell}\n" for at, cell in enumerate(["0.1", "123456789", "1e300", "x", ""], 1))
+    summary = take(tmp_path / "t", write(tmp_path / "a.csv", "ds,y\n" + lines), keep_going=True)
+    assert rows(tmp_path / "t")["y"].to_list() == [pytest.approx(0.1), None]
+    assert summary["quarantined"] == {"unparsable": 3}
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_digits_that_float64_has_not_are_put_aside(form: str, tmp_path: Path) -> None:
     take(tmp_path / "t", write(tmp_path / "a.csv", "ds,y\n2024-01-01,1.5\n2024-01-02,9007199254740992\n"))

@@ -207,7 +207,7 @@ def _reals(bare: pl.Series, number: pl.Series, kind: pa.DataType) -> pl.Series:
         digits = bare.cast(pl.Int64, strict=False)
         number = number.set((digits.is_not_null() & digits.ne_missing(number.cast(pl.Int64, strict=False))), None)
     found = number.cast(_REAL[kind])
-    return found if kind == pa.float64() else found.set(changed(number.to_numpy(), found.to_numpy()), None)
+    return found if kind == pa.float64() else found.set(pl.Series(changed(number.to_numpy(), found.to_numpy())), None)
 
 
 def changed(numbers: NDArray[Any], narrow: NDArray[Any]) -> Any:

@@ -147,7 +147,11 @@ def convention_of(
     if decimal is None and thousands in _OTHER:
         decimal = _OTHER[thousands]
     plain = [_read(column, separator) for column in columns]
-    bare = [_read(number_cells(column), separator) for column in columns]
+    numbers = [number_cells(column) for column in columns]
+    bare = [
+        read if cells is column else _read(cells, separator)
+        for column, cells, read in zip(columns, numbers, plain, strict=True)
+    ]
     votes = _votes(plain) or _votes(bare)
     mark = decimal or ("," if votes == {","} else ".")
     sign = thousands or _grouped(bare, mark, _OTHER[mark], decimal is not None)
@@ -201,11 +205,13 @@ def _read(column: Sequence[str], separator: str) -> _Column | None:
     numbers = plain = last = 0
     sizes: dict[str, set[int]] = {",": set(), ".": set()}  # how many groups cells have, of those with the sign
     for text in said:
-        cell = _MINUS_LAST.sub(r"-\1", text)
+        cell = _MINUS_LAST.sub(r"-\1", text) if text[-1] in "-\u2212" else text
         if _PLAIN.fullmatch(cell):
             plain, numbers = plain + 1, numbers + 1
             continue
         for sign in _OTHER:
+            if sign not in cell:
+                continue
             if _SINGLE[sign].fullmatch(cell):
                 either.add(sign)
                 sizes[sign].add(1)
