@@ -99,11 +99,12 @@ class LocalClock:
         """Naive midnights (N,) as the instants at which these days begin, μs: at 01:00 where midnight was skipped."""
         if self._fixed is not None:
             return days.dt.epoch("us") - self._fixed
-        first, next_hour = (
-            local.dt.replace_time_zone(self._zone, ambiguous="earliest", non_existent="null").dt.epoch("us")
-            for local in (days, days.dt.offset_by("1h"))
-        )
-        return first.fill_null(next_hour)
+
+        def instants(local: pl.Series) -> pl.Series:
+            return local.dt.replace_time_zone(self._zone, ambiguous="earliest", non_existent="null").dt.epoch("us")
+
+        first = instants(days)
+        return first.fill_null(instants(days.dt.offset_by("1h"))) if first.null_count() else first
 
     def shown(self, begin: int, end: int, step: int) -> tuple[int, ...]:
         """Numbers, from 1 at 00:00, that this clock shows of the periods of `step` μs from one instant to another."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,12 @@ def toy(seed: int, targets: tuple[str, ...] = TARGETS) -> tuple[Inputs, Tensor]:
 
 
 def learned(family: str, targets: tuple[str, ...], batch: bool) -> StreamModel:
+    """A model of one's own, that many tests begin with."""
+    return copy.deepcopy(_learned(family, targets, batch))
+
+
+@cache
+def _learned(family: str, targets: tuple[str, ...], batch: bool) -> StreamModel:
     torch.set_num_threads(1)
     part = FAMILIES[family]
     model: StreamModel = part.build(part.Config.model_validate(OPTIONS[family]), shape(targets))
