@@ -17,7 +17,7 @@ most 1.05 times that of the horizon h + D, and at most that of the naive one; co
 Late rows: a forecast at every row; until they come an MAE of at most 1.05 times the naive one; on the day after of at
 most 1.05 times that in order; coverage 0.92 to 0.98 in both.
 
-    STREAMGP_TEST_DATA=DIR python benchmarks/late_streams_are_known.py [--models auto,linear,svdgp] [--rows 6000]
+    STREAMGP_TEST_DATA=DIR python benchmarks/late_streams_are_known.py [--models auto,linear,svdgp] [--rows 5000]
 """
 
 from __future__ import annotations
@@ -288,6 +288,6 @@ def main(models: list[str], rows: int) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="auto,linear,svdgp", help="comma-separated; default: auto,linear,svdgp")
-    parser.add_argument("--rows", type=int, default=6000, help="rows of each stream; default: 6000")
+    parser.add_argument("--rows", type=int, default=5000, help="rows of each stream; default: 5000")
     asked = parser.parse_args()
     sys.exit(main(asked.models.split(","), asked.rows))
