@@ -26,6 +26,7 @@ import argparse
 import sys
 import tempfile
 import warnings
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -209,7 +210,7 @@ def silences(y: Floats, day: int) -> tuple[NDArray[np.int64], Floats, list[NDArr
     """The order in which rows arrive, what of y never was on time, and the rows of each part, by `PARTS`."""
     place, hidden = np.arange(len(y), dtype=float), y.copy()
     until, after = [], []
-    for (start, length), days in zip(outages(len(y), day), [*DELAYS.values()] * 5, strict=True):
+    for (start, length), days in zip(outages(len(y), day), cycle(DELAYS.values()), strict=False):
         end, delay = start + length, round(days * day)
         place[start:end] = end + delay - 0.5
         hidden[start:end] = np.nan
