@@ -115,13 +115,17 @@ def lines(
     error, inside = judged(frame, runs, protocol)
     spent, found, told = sum(one.spent for one in runs), {}, []
     for horizon in STEPS:
-        square = np.square(error[..., :horizon]).mean((0, 2))
+        square = np.nanmean(np.square(error[..., :horizon]), (0, 2))
         low, high = interval(square)
         found[horizon] = float(square.mean())
         against = [f"{best[horizon]:.4f}", f"{found[horizon] / best[horizon]:.3f}"] if best else ["", ""]
-        held = inside[..., :horizon].mean()
+        held = np.nan if np.isnan(inside).all() else np.nanmean(inside[..., :horizon])
         figures = [f"{found[horizon]:.4f}", f"{low:.4f} to {high:.4f}", *against]
-        more = [f"{np.abs(error[..., :horizon]).mean():.4f}", "" if np.isnan(held) else f"{held:.3f}", f"{spent:.0f}"]
+        more = [
+            f"{np.nanmean(np.abs(error[..., :horizon])):.4f}",
+            "" if np.isnan(held) else f"{held:.3f}",
+            f"{spent:.0f}",
+        ]
         told.append([str(horizon), model, *figures, *more])
         print("  ".join(told[-1]), flush=True)
     return told, found
