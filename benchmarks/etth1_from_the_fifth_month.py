@@ -115,8 +115,8 @@ def main(models: list[str], peers: list[str], rows: int) -> int:
         "package on PyPI was found to ship; no published figure of ETTh1 in it was found. So the peers are ours: "
         "NLinear in closed form (336 values to 96 steps, one map for all channels) and `ridge` of `streamgp compare`, "
         "both fitted every week to all that is known. Claimed of the default: no more MSE than the better of both, at "
-        f"each H. {lost:.2%} of the forecasts are left out for all: where LUFL repeats one value for days, ours takes it "
-        "for a dead sensor, whose values are no truths."
+        f"each H. {lost:.2%} of the forecasts are left out for all: where LUFL repeats one value for days, ours takes "
+        "it for a dead sensor, whose values are no truths."
     )
     if RIDGE not in peers:
         text += " Not run here: `ridge`."
