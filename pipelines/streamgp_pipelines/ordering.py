@@ -192,7 +192,14 @@ class Arrivals:
         found = [f"{late} rows were not learned: {why}"] if late else []
         if self.unread:
             what = "rows with the time of an earlier row of their series and other values were not read"
-            found.append(f"{self.unread} {what}")
+            if self.meta.duplicates == "first":
+                why = 'the first is; if they correct it, or have a target that comes later: duplicates="last", and '
+                why += "lateness= as long as they take"
+            elif self.meta.lateness is None:
+                why = "their row had been learned; give lateness=, as long as they take, and it waits for them"
+            else:
+                why = "their row had been learned; give a longer lateness="
+            found.append(f"{self.unread} {what}: {why}")
         return found
 
     def held(self) -> pa.RecordBatch | None:

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgp.errors import TableError, UsageError
+from streamgp.errors import StreamgpWarning, TableError, UsageError
 from streamgp_data import columns
 from streamgp_data.table import Table
 from streamgp_data.versions import Policy
@@ -228,6 +228,33 @@ def test_a_forecaster_reads_rows_that_come_twice_as_the_command_line(
         same = Forecaster.load(same.save(tmp_path / "g")) if number else same
     assert same.rows == Table.open(tmp_path / "t").readable == len(data)
     assert summary["versions"] or policy == "first"
+
+
+def test_a_target_that_comes_later_is_learned_when_it_comes() -> None:
+    """In a second version of its row: with the lateness of that delay the same as where it is not late."""
+    data, late = frame_of(160), 5
+    nothing = data.with_columns(y=pl.lit(None, pl.Float64))
+    given: dict[str, Any] = {"time": "t", "every": "1h", "season": "none", "lags": 4, "warmup": 60, "batch": 40}
+    given |= {"model": "linear"}
+    whole = Forecaster("y", 2, **given, lateness="5h").learn(data)
+    same = Forecaster("y", 2, **given, lateness="5h", duplicates="last")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that the newest targets are not known
+        for row in range(40, len(data) + 41, 40):
+            same.learn(pl.concat([data[max(row - 40 - late, 0) : row - late], nothing[row - late : row]]))
+        assert same.forecast().equals(whole.forecast()) and same.scores["rmse"] == whole.scores["rmse"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "late", "named"),
+    [("first", None, "duplicates lateness"), ("last", None, "lateness"), ("last", "1h", "lateness")],
+)
+def test_targets_that_are_not_read_are_named_with_a_remedy(policy: Policy, late: str | None, named: str) -> None:
+    data = frame_of(100)
+    found = Forecaster("y", time="t", every="1h", lags=4, model="linear", duplicates=policy, lateness=late)
+    found.learn(data.with_columns(y=pl.when(pl.int_range(pl.len()) < 50).then("y")))
+    with pytest.warns(StreamgpWarning, match=naming(named)):
+        found.learn(data[50:])
 
 
 def test_lateness_in_steps(tmp_path: Path) -> None:

@@ -523,7 +523,8 @@ def _repeated(table: Table | None, conflicts: int, versions: int, dry: bool) -> 
         found += "; if each file has a clock of its own, name it in a column, and ingest into a new table with --series"
     elif table is not None and table.meta.clock and table.meta.zone is None:
         found += "; if a clock was set back there, ingest into a new table with --timezone"
-    return [f"{found}; if the others correct it, ingest into a new table with --duplicates last"]
+    found += "; if the others correct it, or have a target that comes later, ingest into a new table with "
+    return [f"{found}--duplicates last, and --lateness as long as they take"]
 
 
 def _future(rows: pa.Table, meta: TableMeta) -> int:
