@@ -67,7 +67,11 @@ class ModelConfig(BaseModel):
         return False
 
     def own_units(self, shape: Shape) -> bool:
-        """Whether it learns each series of a panel in units of its own variation."""
+        """Whether it learns each window of a panel in units of its own variation."""
+        return False
+
+    def steady_units(self, shape: Shape) -> bool:
+        """Whether it takes each series of a panel in units of its own, as it has none for windows with known inputs."""
         return False
 
     def idle(self, shape: Shape, others: Collection[str]) -> bool:

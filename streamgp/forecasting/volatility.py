@@ -20,7 +20,7 @@ of one step ahead that is the row after it alone."""
 FOLLOWED, LATEST = 3.0, 8
 """The error of a row is at most `FOLLOWED` times the median of its shortest steps, one in `LATEST` of them and no fewer
 than three. Their forecasts began last: where a model follows a jump they are right, and most others began before it. In
-the weighted means an error that is no larger than the present volatility counts in full, and after H such rows each."""
+the weighted means an error that is no larger than the present volatility counts in full; after H limited rows all do."""
 JUMPS = np.array([0.7, 0.3, 0.15])
 """(3,) Log excess of the volatility at once, the fast and the daily over the slow one that is taken for noise; twice it
 counts in full."""

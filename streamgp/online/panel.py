@@ -3,6 +3,9 @@
     s_o = median |r − m|    over the references r of target o in the context, m the mean of its last long season
 
 Windows divided by s differ in shape alone, which series share; without that the largest series would decide the model.
+Known inputs have no such units: what a degree more adds to a load would be another number in each window. Where
+there are some, windows stay as they are, and each series has units of its own that move slowly, from outside of the
+model (`ModelConfig.steady_units`).
 """
 
 from __future__ import annotations
@@ -69,5 +72,5 @@ class Panel:
 
 
 def panel_of(shape: Shape) -> Panel | None:
-    """The panel of a shape; None for one series, or windows without a context."""
-    return Panel(shape) if shape.panel and shape.context is not None else None
+    """The panel of a shape; None for one series, windows without a context, or with known inputs."""
+    return Panel(shape) if shape.panel and shape.context is not None and not shape.context.known else None

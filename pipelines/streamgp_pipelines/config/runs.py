@@ -271,7 +271,7 @@ class TrainConfig(FromBroker, RunConfig):
         "auto",
         description="Units of the series of a panel that share a model: series: each in those of its own standard "
         "deviation; all: one for all; auto: series where one varies ten times as much as another in the warm-up. With "
-        "seasons linear and ensemble have units of their own for each window, and series and all act alike there",
+        "seasons linear and ensemble have units of their own for each window, or series with known inputs",
     )
     follow: Annotated[Follow, Flag(HelpPanel.ONLINE)] = False
     metrics: Annotated[MetricsAt, Flag(HelpPanel.RUN, "HOST:PORT")] = None

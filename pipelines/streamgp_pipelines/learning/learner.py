@@ -120,7 +120,7 @@ class Learner:
         self.alarms = None if rate is None else Alarms(shape, calibration.probabilities, rate, self.apart)
         self.silences = None if self.recipe.buckets else self._silences()  # those of buckets are of all rows
         self._silent: list[Silent] = []
-        self.own_units = OwnUnits(shape, self.recipe.scale) if self.recipe.own_units else None
+        self.own_units = OwnUnits(shape, self.recipe.units) if self.recipe.own_units else None
         self.counts = Counts()
         self.waiting = PartialBatches()
         self._none: Due | None = None  # of rows that only wait
@@ -610,7 +610,10 @@ class Learner:
 
     def _settle_units(self) -> None:
         """Decide whether series are learned in units of their own, which is said."""
-        if self.own_units is not None and (names := self.own_units.settle()):
+        if self.own_units is None:
+            return
+        names = self.own_units.settle()
+        if names and self.recipe.units == self.recipe.scale:
             self.counts.say(
                 f"the series are of unlike scale: {', '.join(names)} of each is learned in units of its own standard "
                 "deviation (--scale all: one unit for all)"

@@ -74,7 +74,8 @@ class OwnUnits(Declared):
     Args:
         shape: of the windows.
         scale: auto: where series are unlike; series: always, but for inputs that are alike. Models whose windows have
-            units of their own, linear and ensemble with seasons, have none of these (`Recipe.own_units`).
+            units of their own, linear and ensemble with seasons and no known input, have none of these
+            (`Recipe.own_units`); with known inputs they always have (`Recipe.units`).
 
     Attributes:
         settled: whether it was decided.

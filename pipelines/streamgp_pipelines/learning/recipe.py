@@ -122,6 +122,11 @@ class Recipe:
             return False
         return not self.settings().own_units(spec.shape)
 
+    @property
+    def units(self) -> Scale:
+        """Which: those that the model takes, where it is left to the data."""
+        return "series" if self.scale == "auto" and self.settings().steady_units(self.spec.shape) else self.scale
+
     def settings(self) -> ModelConfig:
         """The options of the model, those left at their defaults too."""
         return model_settings(self.model, self.options)

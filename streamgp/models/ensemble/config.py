@@ -72,8 +72,12 @@ class Mix(ModelConfig):
         return found
 
     def own_units(self, shape: Shape) -> bool:
-        """With seasons."""
-        return shape.context is not None
+        """With seasons, and no known input."""
+        return shape.context is not None and not shape.context.known
+
+    def steady_units(self, shape: Shape) -> bool:
+        """With seasons and known inputs."""
+        return shape.context is not None and bool(shape.context.known)
 
     def functions(self, shape: Shape) -> int:
         """Those of the largest expert."""

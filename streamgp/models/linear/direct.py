@@ -48,10 +48,15 @@ FAR = 100.0
 """Mean absolute deviations from the target's level beyond which a reference is a glitch, and counts as missing."""
 CHUNK = 256
 """Windows whose columns are made at a time."""
-MOVED, AGREE, HOME, NEAR = 12.0, 0.1, 0.25, 6.0
-"""Mean absolute deviations that the last values lie from the season before for a new level, and the shares of that
-within which the last three agree, or the last two are at the level of the first rows; or the last alone is, within
-`NEAR` mean absolute deviations. Then references farther from the last value than either count as missing."""
+MOVED = 12.0
+"""Mean absolute deviations that the last values lie from the season before for a new level."""
+AGREE = 0.1
+"""Share of the jump within which the last three values agree, for a new level."""
+NEAR = 6.0
+"""Mean absolute deviations: in a jump references farther from the last value than these and `AGREE` count as missing; a
+value so near the level of the first rows is back on it."""
+HOME = 0.25
+"""Share of the jump within which the last two values are back at the level of the first rows."""
 KEPT = 2
 """Batches of windows whose columns are kept beside the newest, for when they are learned."""
 WIDTH_ROWS = 2000.0
@@ -317,7 +322,7 @@ class DirectRegression(nn.Module):
         """Windows without references that say nothing, which count as missing, and the levels, (O,) or (O, N).
 
         Those are glitches, far from the level; or, where a target has jumped (`_jump`), all that are not near where it
-        is now, and the level. levels, width: (O,) or (O, N).
+        is now, which is its level then. levels, width: (O,) or (O, N).
         """
         assert x.context is not None
         context, found = x.context, levels
@@ -326,14 +331,14 @@ class DirectRegression(nn.Module):
             now, jump = self._jump(x, of, level, own)
             moved = jump > 0
             near = torch.maximum(AGREE * jump, NEAR * own)
-            farthest = torch.where(moved, torch.minimum(near, FAR * own), FAR * own)
+            farthest = torch.where(moved, near, FAR * own)
             wild = ((values - torch.where(moved, now, level)).abs() > farthest) & (own > 0)
             if bool(wild.any()):
                 context = context.clone() if context is x.context else context
                 context[:, at] = torch.where(wild, torch.nan, values)
             if bool(moved.any()):
                 found = found.view(len(found), -1).expand(-1, len(values)).clone() if found is levels else found
-                found[of] = torch.where(moved[:, 0], torch.nan, found[of])
+                found[of] = torch.where(moved[:, 0], now[:, 0], found[of])
         return x._replace(context=context), found
 
     def _jump(self, x: Inputs, target: int, level: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
@@ -341,8 +346,8 @@ class DirectRegression(nn.Module):
 
         It jumped to another level where the last three values agree on one: it is at their median. Two that are back at
         the level of the first rows are enough, and one that is nearer to it than most values are: a glitch seldom ends
-        up there. A level so far away that its values would count as glitches lasts, whatever the last value is, where
-        a season before was on it. level, width: (1, 1) or (N, 1).
+        up there. A level so far away that its values would count as glitches is kept, whatever the last value is, if a
+        season before was on it. level, width: (1, 1) or (N, 1).
         """
         parts, name = self.columns.split(x), self.shape.targets[target]
         last = torch.cat([parts.at(f"now-{back}({name})").mT for back in range(3)], 1)  # (N, 3)

@@ -102,8 +102,12 @@ class Config(ModelConfig):
         return self.direct(shape)
 
     def own_units(self, shape: Shape) -> bool:
-        """With seasons."""
-        return self.direct(shape)
+        """With seasons, and no known input."""
+        return self.direct(shape) and shape.context is not None and not shape.context.known
+
+    def steady_units(self, shape: Shape) -> bool:
+        """With seasons and known inputs."""
+        return self.direct(shape) and shape.context is not None and bool(shape.context.known)
 
     def functions(self, shape: Shape) -> int:
         """Columns of a window, and hinges."""
