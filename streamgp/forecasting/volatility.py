@@ -20,7 +20,7 @@ of one step ahead that is the row after it alone."""
 FOLLOWED, LATEST = 3.0, 8
 """The error of a row is at most `FOLLOWED` times the median of its shortest steps, one in `LATEST` of them and no fewer
 than three. Their forecasts began last: where a model follows a jump they are right, and most others began before it. In
-the weighted means an error that is no larger than the present volatility counts in full; after H limited rows all do."""
+the weighted means errors no larger than the present volatility count in full; after H limited rows all do."""
 JUMPS = np.array([0.7, 0.3, 0.15])
 """(3,) Log excess of the volatility at once, the fast and the daily over the slow one that is taken for noise; twice it
 counts in full."""
@@ -110,9 +110,7 @@ class Volatility:
         self._newest = np.zeros((0, outputs, newest))  # (S, O, J) of `KnownErrors`
         self._raw = np.zeros((0, outputs))  # (S, O) mean |error| that the first forecast of the series promised
         self._latest = np.zeros((0, outputs))  # (S, O) median |error| of the rows that came last
-        self._limited = np.zeros(
-            (0, outputs)
-        )  # (S, O) rows since usual errors that were limited by their shortest steps
+        self._limited = np.zeros((0, outputs))  # (S, O) rows limited by their shortest steps, since the last usual one
         self._steps = np.zeros((1 - apart, 2, outputs, shape.horizon))  # weights, weighted |error| over the volatility
 
     def _streams(self, series: Ints) -> StreamIndex:
