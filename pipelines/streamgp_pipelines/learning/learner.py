@@ -448,10 +448,10 @@ class Learner:
         return due
 
     def _as_learned(self, due: Due, keep: Tensor) -> Due:
-        """The pairs to keep (R,), but for those whose target was not known at their row, with truths as they are
-        learned."""
+        """The pairs to keep (R,), but for those whose target was not known at their row, or whose forecast is no number,
+        with truths as they are learned."""
         assert due.aged is not None
-        kept = select(due, keep & ~due.aged)
+        kept = select(due, keep & ~due.aged & due.predictive.mean[:, 0].isfinite())
         return kept._replace(y=self.windows.spec.learned(kept.y, kept.column))
 
     def _assess(self, due: Due) -> None:
@@ -512,7 +512,7 @@ class Learner:
     def _issued(self, asks: Asks, issued: Predictive, answers: Answers) -> Issued:
         """The quantiles of forecasts of models that are fitted."""
         seen = self.ledger.seen(answers._replace(y=self.windows.spec.learned(answers.y)))
-        fair = ~self._warm(answers.series[seen.row], seen.position)
+        fair = ~self._warm(answers.series[seen.row], seen.position) & seen.error.isfinite()
         errors = Errors(answers.series, seen.row[fair], seen.column[fair], seen.error[fair])
         if torch.equal(asks.position, answers.position):
             at = torch.arange(len(asks.position))
