@@ -1,8 +1,11 @@
 """Formats of times in which the day and the month have changed places: `%m.%d.%Y` for times that are `%d.%m.%Y`.
 
-Two in five of such times can be read all the same, each as another day. Two things tell: times that can be read the
-other way alone, where all others can be read both ways and are closer together that way; and times that are evenly
-spaced the other way alone.
+Two in five of such times can be read all the same, each as another day. Two things tell: times of many days that can
+be read the other way alone, where all others can be read both ways and are closer together that way; and times that
+are evenly spaced the other way alone, for more than a week.
+
+One day a month looks like days one after another, and they like one day a month: `%m/%d` reads 05/01, 05/02, … as the
+first days of May, `%d/%m` as the fifth of each month. What tables of one day a month may show as well is no sign.
 """
 
 from __future__ import annotations
@@ -21,12 +24,17 @@ Ints = NDArray[np.int64]
 
 MOST = 100_000
 """First times of a source that are looked at."""
-FEWEST = 8
-"""Different times, on at least `DAYS` days, that must be evenly spaced."""
-DAYS = 2
+FEWEST = 32
+"""Different times that must be evenly spaced: four a day. One or two are read on one day a month, too."""
+DAYS = range(8, 12)
+"""On how many days: on a few may be what was read on one day a month, and on twelve what was on one of each month."""
 WRONG = 2
 """Days that must be days the other way alone."""
+SHARE, SHARE_WITHIN = 1 / 3, 1 / 10
+"""Share of such days. Days one after another, for more than one month, have two in five at least, as 13 to 28 are 16 of
+40; those of one month alone have fewer where they end soon after its 12th."""
 _DAY = 86_400_000_000  # microseconds
+_MONTH = 31 * _DAY
 _PLACES = re.compile(r"%-?([dm])")
 
 
@@ -50,21 +58,28 @@ def read_as(cells: pa.Array[Any], form: str) -> tuple[Ints, NDArray[np.bool_]]:
 
 
 def likelier(cells: pa.Array[Any], form: str | None) -> str | None:
-    """The swapped format, where cells cannot be read by this one and all cells can by that, closer together.
+    """The swapped format, where a fair share of days are days by that alone, and all cells can be read by it.
+
+    A few cells are strays: in a table of one day a month, which can be read both ways, they say nothing of the others.
 
     Example:
-        >>> likelier(pa.array(["12.01.2024", "13.01.2024", "14.01.2024"]), "%m.%d.%Y")
+        >>> likelier(pa.array(["11.01.2024", "12.01.2024", "13.01.2024", "14.01.2024"]), "%m.%d.%Y")
         '%d.%m.%Y'
-        >>> likelier(pa.array(["12.01.2024", "13.01.2024", "14.01.2024"]), "%d.%m.%Y")
+        >>> likelier(pa.array(["11.01.2024", "12.01.2024", "13.01.2024", "14.01.2024"]), "%d.%m.%Y")
     """
     other = swapped(form)
     if other is None or form is None or not pa.types.is_string(cells.type):
         return None
     (given, good), (turned, fits) = (read_as(cells, one) for one in (form, other))
     wrong = fits & ~good
-    if len(np.unique(turned[wrong] // _DAY)) < WRONG or (good & ~fits).any() or _others(cells, good | fits):
+    days = len(np.unique(turned[wrong] // _DAY))
+    if days < WRONG or (good & ~fits).any() or _others(cells, good | fits):
         return None
-    return other if not good.any() or np.ptp(turned[fits]) < np.ptp(given[good]) else None
+    span = np.ptp(turned[fits])
+    if good.any() and span >= np.ptp(given[good]):
+        return None
+    least = SHARE_WITHIN if span < _MONTH else SHARE
+    return other if days >= least * len(np.unique(turned[fits] // _DAY)) else None
 
 
 def _others(cells: pa.Array[Any], read: NDArray[np.bool_]) -> bool:
@@ -74,16 +89,8 @@ def _others(cells: pa.Array[Any], read: NDArray[np.bool_]) -> bool:
 
 
 def evenly(times: Ints) -> bool:
-    """Whether times, in any order and some of them more than once, have one interval; that of months may vary."""
-    once = np.unique(times)
-    if len(once) < FEWEST or len(np.unique(once // _DAY)) < DAYS:
-        return False
-    if len(np.unique(np.diff(once))) == 1:
-        return True
-    moments = once.astype("datetime64[us]")
-    months = moments.astype("datetime64[M]")
-    since = (moments - months.astype("datetime64[us]")).astype(np.int64)  # from the start of the month
-    return len(np.unique(since)) == 1 and len(np.unique(np.diff(months.astype(np.int64)))) == 1
+    """Whether times, in any order and some of them more than once, have one interval."""
+    return len(np.unique(np.diff(np.unique(times)))) == 1
 
 
 class SwappedDays:
@@ -95,7 +102,7 @@ class SwappedDays:
 
     Example:
         >>> looked = SwappedDays("t", "%m.%d.%Y %H:%M")
-        >>> looked.look(pa.array([f"0{day}.01.2024 {hour:02}:00" for day in (2, 3, 4) for hour in range(24)]))
+        >>> looked.look(pa.array([f"0{day}.01.2024 {hour:02}:00" for day in range(1, 9) for hour in range(24)]))
         >>> looked.other()
         '%d.%m.%Y %H:%M'
     """
@@ -128,10 +135,13 @@ class SwappedDays:
             yield part
 
     def other(self) -> str | None:
-        """The format by which the times are evenly spaced, where by that of the source they are not."""
+        """The format by which the times are evenly spaced for more than a week, where by that of the source they are
+        not."""
         if self._other is None or not self._given:
             return None
         given, turned = np.concatenate(self._given), np.concatenate(self._turned)
+        if len(np.unique(turned)) < FEWEST or len(np.unique(turned // _DAY)) not in DAYS:
+            return None
         return self._other if evenly(turned) and not evenly(given) else None
 
     def notes(self, uri: str) -> list[str]:

@@ -62,6 +62,37 @@ def test_a_right_format_is_never_doubted(table: tuple[list[str], str], chunk: in
     assert found(*table, chunk) == (None, None)
 
 
+@st.composite
+def calendars(draw: st.DrawFn) -> list[datetime]:
+    """Tables whose days of the month may never exceed 12: each of a few readings a day, on one day of each month,
+    quarter or week, on business days, or for a few days; for up to two years, with gaps or without."""
+    first = datetime(2024, draw(st.integers(1, 12)), draw(st.integers(1, 12)), draw(st.integers(0, 23)))
+    kind = draw(st.sampled_from(["month", "month", "quarter", "week", "business day", "day"]))
+    if kind in ("month", "quarter"):
+        step = 1 if kind == "month" else 3
+        count = draw(st.integers(1, 24 // step))
+        ordinals = [first.month - 1 + step * at for at in range(count)]
+        days = [first.replace(year=2024 + month // 12, month=month % 12 + 1) for month in ordinals]
+        if kind == "month" and 8 <= count <= 11 and days[0].year == days[-1].year:  # such days may be days of one month
+            return days
+    else:
+        count = draw(st.integers(1, {"week": 52, "business day": 40, "day": 12}[kind]))
+        days = [first + timedelta(days=7 * at if kind == "week" else at) for at in range(count)]
+        days = [day for day in days if kind != "business day" or day.weekday() < 5]
+    hours = draw(st.sampled_from([24, 24, 12, 6, 1]))
+    times = [day.replace(hour=0) + timedelta(hours=hours * at) for day in days for at in range(24 // hours)]
+    if draw(st.booleans()):
+        generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+        times = [time for time in times if generator.random() > 0.1]
+    return times
+
+
+@given(calendars(), st.sampled_from(FORMS))
+@examples(20)
+def test_one_day_a_month_is_not_days_one_after_another(times: list[datetime], form: str) -> None:
+    assert found([time.strftime(form) for time in times], form) == (None, None)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("minutes", [5, 60, 360])
 def test_a_wrong_one_is_found(form: str, minutes: int) -> None:
@@ -74,10 +105,49 @@ def test_a_wrong_one_is_found(form: str, minutes: int) -> None:
     assert found([*cells, "soon"], wrong)[0] is None  # a cell of neither: the format may be another one
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("days", [14, 17, 20, 31, 43, 100])
+@pytest.mark.parametrize("off", [(), (5, 6)])
+def test_days_without_weekends_are_days_as_well(form: str, days: int, off: tuple[int, ...]) -> None:
+    wrong = swapped(form)
+    assert wrong is not None
+    times = [datetime(2024, 1, 1) + timedelta(days=at) for at in range(days + len(off))]
+    cells = [time.strftime(form) for time in times if time.weekday() not in off]
+    assert found(cells, wrong)[0] == form
+
+
+@pytest.mark.parametrize("hours", [1, 6])
+@pytest.mark.parametrize(("months", "told"), [(4, False), (7, False), (8, True), (11, True), (12, False), (24, False)])
+def test_what_was_read_on_one_day_a_month_may_be_days_of_one_month(hours: int, months: int, told: bool) -> None:
+    """The cells are the same: more than a week of it, and no full year, is told."""
+    days = [datetime(2024 + month // 12, month % 12 + 1, 5) for month in range(months)]
+    cells = [f"{day + timedelta(hours=hour):%m/%d/%Y %H:%M}" for day in days for hour in range(0, 24, hours)]
+    assert found(cells, "%m/%d/%Y %H:%M") == (None, "%d/%m/%Y %H:%M" if told else None)
+
+
+@pytest.mark.parametrize("days", [1, 2, 10])
+def test_strays_among_hours_say_nothing_of_the_others(days: int) -> None:
+    times = [datetime(2024, 1, 5) + timedelta(hours=at) for at in range(24 * days)]
+    cells = [f"{time:%m/%d/%Y %H:%M}" for time in times if time.day <= 12]
+    assert found([*cells, "13/01/2024 00:00", "14/01/2024 00:00"], "%m/%d/%Y %H:%M") == (None, None)
+
+
 def test_months_are_months_and_no_days() -> None:
     """The first days of months are evenly spaced, and so would the days of January be."""
     firsts = [f"01.{month:02}.2024" for month in range(1, 13)]
     assert found(firsts, "%d.%m.%Y") == (None, None)
+
+
+@pytest.mark.parametrize("form", ["%m/%d/%Y", "%d/%m/%Y"])
+@pytest.mark.parametrize("day", [1, 12])
+@pytest.mark.parametrize("every", [1, 3])
+def test_strays_among_months_say_nothing_of_the_others(form: str, day: int, every: int) -> None:
+    wrong = swapped(form)
+    assert wrong is not None
+    cells = [f"{datetime(year, month, day):{form}}" for year in range(2020, 2025) for month in range(1, 13, every)]
+    strays = [f"{datetime(2024, 1, at):{wrong}}" for at in (13, 14, 15)]
+    assert found([*cells, *strays], form) == (None, None)
+    assert found([*cells[:11], *strays[:2], f"{datetime(2022, 7, 30):{wrong}}"], form) == (None, None)
 
 
 @pytest.mark.parametrize("form", [None, "%d %b %Y", "%Y-%m", "%d%m%Y", "epoch-s", "iso", "%j %Y"])

@@ -420,6 +420,31 @@ def test_times_that_are_even_the_other_way_alone_are_told_once(tmp_path: Path) -
         assert not any("places" in hint for hint in again["hints"])
 
 
+def test_strays_in_a_table_of_months_go_to_the_quarantine(tmp_path: Path) -> None:
+    firsts = [f"{month:02}/01/{year}" for year in range(2020, 2025) for month in range(1, 13)]
+    cells = [*firsts, "13/01/2024", "14/01/2024"]
+    path = write(tmp_path / "a.csv", "t,y\n" + "".join(f"{cell},{at}\n" for at, cell in enumerate(cells)))
+    summary = take(tmp_path / "t", path, time="t", time_format="%m/%d/%Y")
+    assert (summary["rows"], summary["quarantined"]) == (60, {"unparsable": 2})
+    assert all("%d/%m/%Y" in detail for detail in quarantine(tmp_path / "t")["detail"])
+    assert not any("places" in hint for hint in summary["hints"])
+
+
+def test_hours_of_one_day_a_month_are_not_told(tmp_path: Path) -> None:
+    cells = [f"0{month}/05/2024 {hour:02}:00" for month in range(1, 5) for hour in range(24)]
+    path = write(tmp_path / "a.csv", "t,y\n" + "".join(f"{cell},{at}\n" for at, cell in enumerate(cells)))
+    summary = take(tmp_path / "t", path, time="t", time_format="%m/%d/%Y %H:%M")
+    assert summary["rows"] == 96 and not any("places" in hint for hint in summary["hints"])
+
+
+def test_days_and_months_of_minutes_are_seen_in_all_of_a_source(tmp_path: Path) -> None:
+    """The first thousand minutes are of one day."""
+    times = [datetime(2024, 1, 1) + timedelta(minutes=2 * at) for at in range(720 * 16)]
+    path = write(tmp_path / "a.csv", "t,y\n" + "".join(f"{time.strftime(RIGHT)},1\n" for time in times))
+    (source,) = take(tmp_path / "t", path, time="t", time_format=SWAPPED)["sources"]
+    assert source["state"] == "refused" and names(source["remedy"], f"day month --time-format {RIGHT}")
+
+
 def test_a_hint_names_both_where_the_day_may_be_the_month(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", days_of(3).replace(".", "/"))
     with pytest.raises(DataError) as refused:

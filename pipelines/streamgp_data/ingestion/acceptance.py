@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from streamgp_data.ingestion.chunk import PreparedChunk
 from streamgp_data.reading.cells import LINE, said
@@ -69,7 +71,7 @@ class Acceptance:
         cells = part.rows.column(self._time)
         if bad and self._first is None:
             self._first = int(lines[bad[0]].as_py()), said(cells[bad[0]])[:80]
-            self._cells = [cells.slice(0, _CELLS), cells.take(pa.array(bad[:_CELLS], pa.int64()))]
+            self._cells = [cells.take(_some(np.arange(len(cells)))), cells.take(_some(np.array(bad)))]
 
     def verdict(self) -> tuple[str, str] | None:
         """What is wrong with the source, and what to do; None where it can be taken."""
@@ -100,3 +102,8 @@ class Acceptance:
             f"{most!r}{such}; nothing of this source was written",
             f"mend the source, or how it is read; {GOING}",
         )
+
+
+def _some(rows: NDArray[np.int64]) -> pa.Array[Any]:
+    """At most `_CELLS` of these rows, from all of them: the first alone may be of one day."""
+    return pa.array(rows[:: -(-len(rows) // _CELLS)], pa.int64())
