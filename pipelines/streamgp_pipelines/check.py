@@ -158,8 +158,9 @@ def _newest(saved: Saved, latest: int) -> tuple[dict[str, int], dict[str, int], 
                 continue
             windows = Windows(spec)
             windows.restore(held, state.rest["windows"])
-            names = windows.names if spec.series else [""]
-            note(names, held["ds"].numpy(), windows.last_values(latest), held["step"].numpy() >= 0)
+            names, ds = windows.names if spec.series else [""], held["ds"].numpy()
+            some = slice(len(ds))  # those of a fleet that only wait have no windows yet
+            note(names[some], ds, windows.last_values(latest)[some], held["step"].numpy() >= 0)
             if "waiting" in state.rest:  # of a fleet
                 waiting = PartialBatches()
                 state.restore({"waiting": waiting})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import polars as pl
 import pytest
 
 from streamgp.errors import CheckpointError, UsageError
+from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
-from streamgp_pipelines.check import CheckResult, check
+from streamgp_pipelines.check import CheckResult, _newest, check
 from streamgp_pipelines.config import CheckConfig
 from streamgp_pipelines.learning.curves import Curves
-from streamgp_pipelines.learning.recipe import Recipe
+from streamgp_pipelines.learning.making import learner_of
+from streamgp_pipelines.learning.recipe import Recipe, Schedule
+from streamgp_pipelines.learning.tail import Tail
 from tests.pipelines.ingesting import take
 from tests.pipelines.worlds import frame_of, make_table, run
 
@@ -196,3 +200,27 @@ def test_a_model_is_measured_against_the_naive_forecast(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     home, _ = trained(tmp_path / "other", data)
     assert findings(home, max_naive_ratio=0.001)["naive_ratio"].value is not None  # the value before, without a season
+
+
+@pytest.mark.parametrize("buckets", [None, 2])
+def test_a_new_series_of_a_fleet_that_only_waits_is_seen(buckets: int | None) -> None:
+    """No micro-batch of it was full, so it has no windows."""
+    data = frame_of(120, ("a", "b"))
+    last: datetime = data["t"].max()  # type: ignore[assignment]
+    late = (pl.col("unique_id") == "b") & (pl.col("t") <= last - timedelta(hours=9))
+    spec = WindowSpec(targets=("y",), lags=2, time="t", series="unique_id", every_ns=3600 * 10**9, fleet=True)
+    made = Recipe.of("persistence", {}, spec, Schedule(48, 24))
+    learner = learner_of(replace(made, buckets=buckets, read=24) if buckets else made)
+    for one in data.filter(~late).partition_by("unique_id"):
+        for part in one.iter_slices(20):
+            learner.advance(part.to_arrow().combine_chunks().to_batches()[0])
+    found = _newest(_saved(learner), 2**62)[0]
+    assert found["b"] == found["a"]
+
+
+def _saved(learner: Any) -> checkpoint.Saved:
+    """As a checkpoint holds it."""
+    state = checkpoint.unpack(checkpoint.pack(learner.parts() | {"tail": Tail()}))
+    shards = dict(learner.shards())
+    about = {"recipe": learner.recipe.to_json()}
+    return checkpoint.Saved(Path("x"), learner.rows, about, state.tensors, state.rest, shards=shards)
