@@ -1,7 +1,11 @@
 """Which targets have fallen silent: no value of them comes any more, while the stream goes on.
 
-The clock of a stream is the newest time of any of its rows, never that of the machine. With T the time of a target's
-last value, its age is clock − T; a gap is the age at which the next value comes. The target is silent once
+The clock of a stream is the newest time of any of its rows, never that of the machine. Where there are several series,
+a row that is farther ahead than twice the longest move of the clock so far is only held: if the next row that is after
+the clock is as far, the clock follows; otherwise the clock of the first was wrong.
+
+With T the time of a target's last value, its age is clock − T; a gap is the age at which the next value comes. The
+target is silent once
 
     age > θ,  θ = M · max(2, 2/(αn)),
 
@@ -35,6 +39,13 @@ LOST = 2.0
 """θ is at least this many times the second longest gap."""
 LONGEST = 2.0**62
 """Most of θ."""
+FAR = 2
+"""The clock follows a single row by at most this many times its longest move."""
+PIECE = 1024
+"""Rows that are looked at together for the next that is far ahead."""
+HELD, MOVE, SERIES, WRONG = range(4)
+"""Places of what the clock is moved by: a time that is far ahead, the longest move, the number of series so far, and
+rows whose clock was wrong."""
 CURRENT, PREVIOUS = 0, 1
 """Places of the two blocks."""
 
@@ -64,8 +75,8 @@ class Silences(Declared):
         targets: O.
         rate: α.
         every: the interval of rows, in units of their times; None where it is not known.
-        ahead: rows without any target may be of inputs that are known this long ahead: they move the clock to their
-            time less this. None: they do not move it.
+        horizon: rows without any target may be of inputs that are known so many rows ahead: they move the clock to
+            their time less as many intervals, or, where there is none, to that of the row so many rows before.
 
     Example:
         >>> silences, none = Silences(1, rate=0.01, every=1), np.zeros(0)
@@ -77,15 +88,19 @@ class Silences(Declared):
     """
 
     STATE = (
-        Arrays("last", "seen", "due", "first", "values", "gaps", "counts"),
+        Arrays("last", "seen", "due", "first", "values", "gaps", "counts", "before", later=("before",)),
+        Arrays("pace", grows=False, later=("pace",)),
         Value("clock", int),
         Value("raised", int, key="silent"),
     )
 
-    def __init__(self, targets: int, rate: float, every: int | None = None, ahead: int | None = 0) -> None:
-        self.targets, self.rate, self.every, self.ahead = targets, rate, every, ahead
+    def __init__(self, targets: int, rate: float, every: int | None = None, horizon: int = 0) -> None:
+        self.targets, self.rate, self.every, self.horizon = targets, rate, every, horizon
         self._block = math.ceil(2 / rate)
-        self._last, self._seen, self._due, self._first, self._values, self._gaps, self._counts = self._fresh(0)
+        self._last, self._seen, self._due, self._first, self._values, self._gaps, self._counts, self._before = (
+            self._fresh(0)
+        )
+        self._pace = np.array([BEFORE, 0, 0, 0], np.int64)
         self.clock = BEFORE
         self.raised = 0
         """Silences so far."""
@@ -98,16 +113,18 @@ class Silences(Declared):
     def _fresh(self, series: int) -> tuple[Ints, ...]:
         """last, seen, due: (S, O) time of the last value, the clock when it came, and after which time it is silent;
         first, values: (S, O) time of the first value, and how many there were; gaps: (S, O, 2, 2) longest and second
-        longest of both blocks; counts: (S, O, 2) gaps in each."""
+        longest of both blocks; counts: (S, O, 2) gaps in each; before: (S, H) times of the last rows, oldest first,
+        where there is no interval."""
         shape = series, self.targets
         none, nil = np.full(shape, BEFORE), np.zeros(shape, np.int64)
         blocks = np.zeros((*shape, 2, 2), np.int64), np.zeros((*shape, 2), np.int64)
-        return none, none.copy(), np.full(shape, NEVER), none.copy(), nil, *blocks
+        before = np.full((series, self.horizon if self.every is None else 0), BEFORE)
+        return none, none.copy(), np.full(shape, NEVER), none.copy(), nil, *blocks, before
 
     def reserve(self, series: int) -> None:
         """Room for this number of series; it doubles."""
         if (more := series - len(self._last)) > 0:
-            names = ("_last", "_seen", "_due", "_first", "_values", "_gaps", "_counts")
+            names = ("_last", "_seen", "_due", "_first", "_values", "_gaps", "_counts", "_before")
             for name, fresh in zip(names, self._fresh(more), strict=True):
                 setattr(self, name, extended(getattr(self, name), fresh))
 
@@ -122,7 +139,7 @@ class Silences(Declared):
         if not len(ds):
             return Silent(*np.zeros((5, 0), np.int64))
         self.reserve(int(series.max()) + 1)
-        clock = np.maximum.accumulate(np.maximum(self._moves(ds, known), self.clock))
+        clock = self._followed(self._moves(series, ds, known), series)
         rows, target = np.nonzero(known)
         unit = series[rows] * self.targets + target
         order = np.argsort(unit, kind="stable")
@@ -131,7 +148,6 @@ class Silences(Declared):
         newer = ds[rows] > _before(_running(ds[rows], unit, last[unit]), unit, last[unit])
         rows, unit = rows[newer], unit[newer]
         found = [self._open(clock, rows, unit), self._begun(clock, rows, unit, ds[rows])]
-        self.clock = int(clock[-1])
         row, silent, since, gap = (np.concatenate(parts) for parts in zip(*found, strict=True))
         order = np.lexsort((silent, row))
         row, silent, since, gap = row[order], silent[order], since[order], gap[order]
@@ -139,11 +155,70 @@ class Silences(Declared):
         ticks = np.maximum(np.rint((clock[row] - since) / gap), 1).astype(np.int64)
         return Silent(silent // self.targets, silent % self.targets, since, clock[row], ticks)
 
-    def _moves(self, ds: Ints, known: Bools) -> Ints:
+    @property
+    def wrong(self) -> int:
+        """Rows so far whose times were far after those of all others."""
+        return int(self._pace[WRONG])
+
+    def _moves(self, series: Ints, ds: Ints, known: Bools) -> Ints:
         """(B,) the time that each row moves the clock to."""
-        if self.ahead == 0:
+        if not self.horizon:
             return ds
-        return np.where(known.any(1), ds, BEFORE if self.ahead is None else ds - self.ahead)
+        ahead = self._rows_before(series, ds) if self.every is None else ds - self.horizon * self.every
+        return np.where(known.any(1), ds, np.minimum(ds, ahead))
+
+    def _rows_before(self, series: Ints, ds: Ints) -> Ints:
+        """(B,) the time of the row H rows before each in its series; BEFORE where there is none."""
+        order, steps = np.argsort(series, kind="stable"), self.horizon
+        code, when = series[order], ds[order]
+        own, start, count = np.unique(code, return_index=True, return_counts=True)
+        held = self._before[own]
+        place = np.arange(len(code)) - np.repeat(start, count)
+        at = np.minimum(place, steps - 1)
+        found = np.empty_like(ds)
+        early = held[np.repeat(np.arange(len(own)), count), at]
+        found[order] = np.where(place < steps, early, when[np.maximum(np.arange(len(code)) - steps, 0)])
+        last = count[:, None] + np.arange(steps)  # of the rows held and the new ones, one after another
+        new = when[np.maximum(start[:, None] + last - steps, 0)]
+        self._before[own] = np.where(last < steps, np.take_along_axis(held, np.minimum(last, steps - 1), 1), new)
+        return found
+
+    def _followed(self, moves: Ints, series: Ints) -> Ints:
+        """(B,) the clock after each row, which moves it to (B,), but not far ahead of all others."""
+        clock, at = np.empty_like(moves), 0
+        alone = np.maximum.accumulate(np.maximum(series + 1, self._pace[SERIES])) == 1
+        self._pace[SERIES] = max(self._pace[SERIES], int(series.max()) + 1)
+        while at < len(moves):
+            top = np.maximum.accumulate(np.maximum(moves[at : at + PIECE], self.clock))
+            before = np.append(self.clock, top[:-1])
+            move = np.where(before > BEFORE, top - before, 0)
+            longest = np.maximum.accumulate(np.append(self._pace[MOVE], move))
+            far = (move > FAR * longest[:-1]) & ~alone[at : at + PIECE]
+            near = int(far.argmax()) if far.any() else len(far)
+            clock[at : at + near] = top[:near]
+            if near:
+                if move[:near].any() and self._pace[HELD] > self.clock:
+                    self._pace[HELD] = BEFORE
+                    self._pace[WRONG] += 1
+                self.clock, self._pace[MOVE] = int(top[near - 1]), longest[near]
+            at += near
+            if near < len(far):
+                self._hold(int(moves[at]))
+                clock[at] = self.clock
+                at += 1
+        return clock
+
+    def _hold(self, time: int) -> None:
+        """A row is far ahead: the clock follows as far as the one before it was, too."""
+        held, longest = int(self._pace[HELD]), int(self._pace[MOVE])
+        if held <= self.clock:
+            self._pace[HELD] = time
+            return
+        low, high = min(held, time), max(held, time)
+        longest, self.clock = max(longest, low - self.clock), low
+        if high - low <= FAR * longest:
+            longest, self.clock = max(longest, high - low), high
+        self._pace[HELD], self._pace[MOVE] = high, longest
 
     def _open(self, clock: Ints, rows: Ints, unit: Ints) -> tuple[Ints, Ints, Ints, np.ndarray]:
         """Silences after the last values of the rows before: the row, the unit, since when, and its usual gap."""
@@ -161,7 +236,7 @@ class Silences(Declared):
         """Take in values (R,), sorted by unit; the silences after them, as `_open`."""
         now, last, seen = clock[rows], self._last.reshape(-1)[unit], self._seen.reshape(-1)[unit]
         before, moved = _before(ds, unit, last), now > _before(now, unit, seen)
-        counted = (before > BEFORE) & moved
+        counted = (before > BEFORE) & moved & (now > before)
         age = np.where(counted, now - np.where(counted, before, now), 0)
         gaps, counts = self._taken(age, counted, unit)
         allowed = self._allowed(gaps, counts.sum(1))

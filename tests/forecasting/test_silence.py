@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgp.forecasting.silence import Silences
+from streamgp.forecasting.silence import BEFORE, Silences
 from tests.properties import examples
 
 RATE = 0.02
@@ -22,13 +22,12 @@ DRAWS = {
 }
 
 
-def oracle(series: Any, ds: Any, known: Any, rate: float, ahead: int | None = 0) -> list[tuple[int, ...]]:
+def oracle(
+    series: Any, ds: Any, known: Any, rate: float, horizon: int = 0, every: int | None = None
+) -> list[tuple[int, ...]]:
     """(row, series, target, since, clock) of each silence, row by row."""
-    block, clock, held, found = int(np.ceil(2 / rate)), None, dict[tuple[int, int], dict[str, Any]](), []
-    for row in range(len(ds)):
-        moves = ds[row] if known[row].any() or ahead == 0 else None if ahead is None else ds[row] - ahead
-        if moves is not None:
-            clock = moves if clock is None else max(clock, moves)
+    block, held, found = int(np.ceil(2 / rate)), dict[tuple[int, int], dict[str, Any]](), []
+    for row, clock in enumerate(clocks(series, ds, known, horizon, every)):
         for (code, target), one in sorted(held.items()):
             if one["limit"] is not None and not one["silent"] and clock - one["last"] > one["limit"]:
                 one["silent"] = True
@@ -38,7 +37,7 @@ def oracle(series: Any, ds: Any, known: Any, rate: float, ahead: int | None = 0)
             one = held.setdefault((int(series[row]), target), new)
             if one["last"] is not None and ds[row] <= one["last"]:
                 continue
-            if one["last"] is not None and clock > one["seen"]:
+            if one["last"] is not None and clock > max(one["seen"], one["last"]):
                 if len(one["blocks"][-1]) == block:
                     one["blocks"].append([])
                 one["blocks"][-1].append(clock - one["last"])
@@ -47,6 +46,29 @@ def oracle(series: Any, ds: Any, known: Any, rate: float, ahead: int | None = 0)
                 one["limit"] = int(gaps[-2] * max(2.0, 2 / (rate * len(gaps))))
             one |= {"last": ds[row], "seen": clock}
             one["silent"] = one["limit"] is not None and clock - ds[row] > one["limit"]
+    return found
+
+
+def clocks(series: Any, ds: Any, known: Any, horizon: int, every: int | None) -> list[int]:
+    """The clock after each row: one that is far ahead needs a second, which is the next that is after the clock."""
+    clock, longest, held, before, found = BEFORE, 0, None, dict[int, list[int]](), list[int]()
+    for row, time in enumerate(ds.tolist()):
+        rows = before.setdefault(int(series[row]), [])
+        rows.append(time)
+        moves = time
+        if horizon and not known[row].any():
+            back = rows[-1 - horizon] if len(rows) > horizon else BEFORE
+            moves = min(time, back) if every is None else time - horizon * every
+        if moves > clock:
+            near = clock == BEFORE or moves - clock <= 2 * longest or not series[: row + 1].any()
+            pair = [moves] if near else sorted([moves, held]) if held is not None else []
+            held = None if near or pair else moves
+            for one in pair:
+                if near or one == pair[0] or one - clock <= 2 * longest:
+                    longest, clock = max(longest, one - clock if clock > BEFORE else 0), one
+                else:
+                    held = one
+        found.append(clock)
     return found
 
 
@@ -60,19 +82,21 @@ def seen(silences: Silences, series: Any, ds: Any, known: Any, cuts: Any) -> lis
 
 
 @examples(14)
-@given(st.integers(0, 10**6), st.sampled_from([0.02, 0.1, 0.4]), st.sampled_from([0, None, 3]))
-def test_they_are_those_of_a_loop_over_rows(seed: int, rate: float, ahead: int | None) -> None:
+@given(st.integers(0, 10**6), st.sampled_from([0.02, 0.1, 0.4]), st.sampled_from([(0, None), (3, None), (3, 1)]))
+def test_they_are_those_of_a_loop_over_rows(seed: int, rate: float, known_ahead: tuple[int, int | None]) -> None:
     draw = np.random.default_rng(seed)
     rows, many = 160, int(draw.integers(1, 5))
     series = draw.integers(0, many, rows)
     ds = np.cumsum(draw.geometric(0.5, rows) - 1) + np.where(draw.random(rows) < 0.05, draw.integers(0, 90, rows), 0)
     ds -= np.where(draw.random(rows) < 0.1, draw.integers(0, 40, rows), 0)  # some come late
+    ds += np.where(draw.random(rows) < 0.03, 1000, 0)  # by a wrong clock
+    horizon, every = known_ahead
     known = draw.random((rows, 2)) < draw.choice([0.3, 0.9], 2)
     known[(series == 0) & (np.arange(rows) // 30 % 2 == 1)] = False
-    expected = oracle(series, ds, known, rate, ahead)
+    expected = oracle(series, ds, known, rate, horizon, every)
     cuts = np.sort(draw.integers(0, rows, 6))
     for pieces in ((), cuts, np.arange(1, rows)):
-        silences = Silences(2, rate, ahead=ahead)
+        silences = Silences(2, rate, every, horizon)
         assert seen(silences, series, ds, known, pieces) == [one[1:] for one in expected]
         assert silences.raised == len(expected)
 
@@ -141,14 +165,14 @@ def test_series_one_after_another_are_not_silent() -> None:
     assert not len(Silences(1, RATE).see(series, ds, np.ones((900, 1), bool)).since)
 
 
-def test_a_clock_that_jumps_rings_once_and_is_got_used_to() -> None:
-    """From row 200 on series 1 is 60 rows ahead: both ring. Then series 0 lags, and its end is found by how far."""
+def test_a_clock_that_jumps_is_not_followed_until_others_end() -> None:
+    """From row 200 on series 1 is 60 rows ahead of series 0, which ends at 300."""
     time = np.arange(500)
     ds = np.stack([time, time + 60 * (time >= 200)], 1).reshape(-1)
     series = np.tile([0, 1], 500)
     left = (series == 1) | (ds < 300)
     found = Silences(1, RATE).see(series[left], ds[left], np.ones((left.sum(), 1), bool))
-    assert list(zip(found.series, found.since, found.ds, strict=True)) == [(0, 200, 260), (1, 199, 260), (0, 299, 420)]
+    assert list(zip(found.series, found.since, found.ds, strict=True)) == [(0, 299, 360)]
 
 
 def test_a_state_goes_on_as_without_it() -> None:
@@ -172,8 +196,38 @@ def test_rows_of_known_inputs_that_are_to_come_are_no_silence() -> None:
     """Three rows ahead of the newest value: they move the clock to where the values are."""
     time = np.arange(403)
     known = (time < 400)[:, None]
-    assert len(Silences(1, RATE, ahead=0).see(0 * time, time, known).since) == 1
-    assert not len(Silences(1, RATE, ahead=3).see(0 * time, time, known).since)
-    assert not len(Silences(1, RATE, ahead=None).see(0 * time, time, known).since)
+    assert len(Silences(1, RATE).see(0 * time, time, known).since) == 1
     longer = np.arange(420)
-    assert len(Silences(1, RATE, ahead=3).see(0 * longer, longer, (longer < 400)[:, None]).since) == 1
+    for every in (1, None):
+        assert not len(Silences(1, RATE, every, 3).see(0 * time, time, known).since)
+        found = Silences(1, RATE, every, 3).see(0 * longer, longer, (longer < 400)[:, None])
+        assert (found.since.tolist(), found.ds.tolist()) == ([399], [402])
+
+
+@pytest.mark.parametrize("far", [100, 10**6])
+def test_a_row_of_a_wrong_clock_neither_rings_nor_ends_alarms(far: int) -> None:
+    """Twice, of one of three series; then another one ends, in a restored state."""
+    time = np.repeat(np.arange(400), 3)
+    series = np.tile([0, 1, 2], 400)
+    left = (series != 1) | (time < 350)
+    ds = time + far * ((series == 2) & np.isin(time, [200, 207]))
+    before, silences = Silences(1, RATE), Silences(1, RATE)
+    part = slice(0, 3 * 300)
+    assert not len(before.see(series[part], ds[part], np.ones((900, 1), bool)).since) and before.wrong == 2
+    silences.restore(*before.state())
+    rest = np.flatnonzero(left)[900:]
+    found = silences.see(series[rest], ds[rest], np.ones((len(rest), 1), bool))
+    assert (found.series.tolist(), found.since.tolist(), found.ds.tolist()) == ([1], [349], [352])
+
+
+def test_a_state_of_before_goes_on() -> None:
+    """Which held no rows ahead, and no times of rows before."""
+    time = np.repeat(np.arange(300), 2)
+    series, known = np.tile([0, 1], 300), np.ones((600, 1), bool)
+    first, after = Silences(1, RATE, None, 3), Silences(1, RATE, None, 3)
+    first.see(series[:400], time[:400], known[:400])
+    tensors, rest = first.state()
+    after.restore({name: part for name, part in tensors.items() if name not in after.later}, rest)
+    known[(series == 1) & (time >= 250)] = False
+    found = after.see(series[400:], time[400:], known[400:])
+    assert (found.series.tolist(), found.since.tolist(), found.ds.tolist()) == ([1], [249], [252])

@@ -89,7 +89,7 @@ def test_panels_fleets_and_buckets_tell_the_same(how: dict[str, Any]) -> None:
     given |= {"read": 48} if "buckets" in given else {}
     learner, found = learned(spec, panel(), **given)
     assert found == FOUND
-    assert learner.raised()["silent"] == learner.silences.raised <= len(FOUND)
+    assert learner.raised()["silent"] == learner.silences.raised == len(FOUND)
 
 
 def test_a_run_on_one_series_tells_of_it_at_its_next_row() -> None:
@@ -115,6 +115,25 @@ def test_inputs_that_are_known_ahead_are_no_silence() -> None:
     data = data.with_columns(y=pl.when(late).then(None).otherwise(pl.col("y")))
     spec = replace(SPEC, series=None, known=("k",), horizon=6)
     assert not learned(spec, data)[1] and learned(replace(spec, horizon=2), data)[1]
+
+
+@pytest.mark.parametrize("known", [("k",), ()])
+def test_a_dead_target_is_silent_where_inputs_are_known_and_no_interval_is(known: tuple[str, ...]) -> None:
+    """It is noticed so many rows later as inputs are known ahead."""
+    data = panel().filter(unique_id="a").drop("unique_id")
+    data = data.with_columns(y=pl.when(pl.int_range(pl.len()) >= 90).then(None).otherwise(pl.col("y")))
+    spec = replace(SPEC, series=None, every_ns=None, known=known, horizon=6)
+    assert [one[1:3] for one in learned(spec, data)[1]] == [(89, 92)]
+    assert not learned(spec, data.head(96 if known else 91))[1]
+
+
+def test_a_row_of_a_wrong_clock_ends_no_alarms() -> None:
+    """It is noted, also in buckets; the series that it is of learns nothing after it."""
+    data = panel()
+    far = data.filter(unique_id="a")[70].with_columns(pl.col("t").dt.offset_by("40y"), unique_id=pl.lit("d"))
+    for how in ({}, {"buckets": 3, "read": 48}):
+        learner, found = learned(replace(SPEC, fleet=bool(how)), pl.concat([data[:170], far, data[170:]]), **how)
+        assert found == FOUND and "rows far ahead of all others: 1;" in " ".join(learner.notes)
 
 
 def test_a_checkpoint_from_before_goes_on_and_begins_to_listen() -> None:

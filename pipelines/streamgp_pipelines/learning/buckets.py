@@ -201,7 +201,8 @@ class Buckets(Learner):
     @property
     def notes(self) -> list[str]:
         lost = self.workers.lost
-        return [f"workers were lost {lost} times, and brought back to where they were"] if lost else []
+        said = [f"workers were lost {lost} times, and brought back to where they were"] if lost else []
+        return [*super().notes, *said]
 
     def close(self) -> None:
         self.workers.close()

@@ -146,7 +146,9 @@ class Learner:
     @property
     def notes(self) -> list[str]:
         """Notes on how it was learned, a sentence each."""
-        return []
+        wrong = 0 if self.silences is None else self.silences.wrong
+        said = f"rows far ahead of all others: {wrong:,}; alarms of silence do not follow their clock: is it wrong?"
+        return [said] if wrong else []
 
     def close(self) -> None:
         """Let go of other processes, where there are some."""
@@ -271,13 +273,13 @@ class Learner:
         return [self.advance(rows)[1]] if self.apart and rows is not None else []
 
     def _full(self, rows: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Ints | None]]:
-        """Rows whose micro-batches are full now; with the codes of their series in a fleet."""
-        self._count(rows)
+        """Rows whose micro-batches are full now; with the codes of their series, where they are known."""
+        code = self._count(rows)
         if not self.apart:
-            yield rows, None
+            yield rows, code
             return
         names = [name for name in columns_read(self.windows.spec) if name != self.windows.spec.series]
-        self.waiting.add(rows.select(names), self.windows.codes(rows))
+        self.waiting.add(rows.select(names), self.windows.codes(rows) if code is None else code)
         self.bands.reserve(len(self.windows.names))  # at once: series by series, each would copy all before it
         if self.alarms is not None:
             self.alarms.reserve(len(self.windows.names))
@@ -288,34 +290,34 @@ class Learner:
         if self.apart:
             yield from self.waiting.rest(self._most)
         elif rows is not None and rows.num_rows:
-            self._count(rows)
-            yield rows, None
+            yield rows, self._count(rows)
 
     def _silences(self) -> Silences | None:
         """What finds silent targets, where alarms are raised."""
         spec, rate = self.recipe.spec, self.alarm_rate
         if rate is None:
             return None
-        ahead: int | None = 0
-        if spec.known or not spec.lags:  # rows may be of inputs that are known ahead
-            ahead = None if spec.every_ns is None else spec.horizon * spec.every_ns
-        return Silences(len(spec.targets), rate, spec.every_ns, ahead)
+        ahead = bool(spec.known) or not spec.lags  # rows may be of inputs that are known ahead
+        return Silences(len(spec.targets), rate, spec.every_ns, spec.horizon if ahead else 0)
 
-    def _count(self, rows: pa.RecordBatch) -> None:
-        """Rows of the stream, in the order in which they come, before any of them waits."""
-        self._listen(rows)
+    def _count(self, rows: pa.RecordBatch) -> Ints | None:
+        """Rows of the stream, in the order in which they come, before any of them waits; returns as `_listen`."""
+        code = self._listen(rows)
         self.rows += rows.num_rows
+        return code
 
-    def _listen(self, rows: pa.RecordBatch) -> None:
-        """Find what falls silent at these rows."""
-        if self.silences is not None and rows.num_rows:
-            spec = self.windows.spec
-            values = numbers(rows, spec.targets)
-            known = ~(np.isnan(values) | np.isin(values, spec.sentinels))
-            ds = np.arange(self.rows, self.rows + len(values)) if spec.time is None else times(rows, spec.time)
-            found = self.silences.see(self.windows.codes(rows), ds, known)
-            if len(found.ds):
-                self._silent.append(found)
+    def _listen(self, rows: pa.RecordBatch) -> Ints | None:
+        """Find what falls silent at these rows; the codes of their series, where they were looked up for it."""
+        if self.silences is None or not rows.num_rows:
+            return None
+        spec, code = self.windows.spec, self.windows.codes(rows)
+        values = numbers(rows, spec.targets)
+        known = ~(np.isnan(values) | np.isin(values, spec.sentinels))
+        ds = np.arange(self.rows, self.rows + len(values)) if spec.time is None else times(rows, spec.time)
+        found = self.silences.see(code, ds, known)
+        if len(found.ds):
+            self._silent.append(found)
+        return code
 
     def silent(self) -> list[Silent]:
         """Silences that were noticed since this was asked last."""
@@ -387,9 +389,9 @@ class Learner:
         return self.warmup.fitted(self._owner(series)) < NEVER
 
     def _round(self, rows: pa.RecordBatch, code: Ints | None = None) -> Due:
-        """Ask, answer and score rows; of a fleet one series after another, by their codes."""
+        """Ask, answer and score rows; code: (N,) of their series; of a fleet one after another."""
         first = self.schedule.score_from
-        if code is not None and first is not None:
+        if self.apart and code is not None and first is not None:
             before = self.waiting.taken - np.bincount(code, minlength=len(self.waiting.taken))
             begins = before[code] + np.arange(len(code)) - np.searchsorted(code, code) == first
             place = self.windows.rows + np.flatnonzero(begins)
