@@ -62,7 +62,7 @@ class PathWindows(Windows):
         super().__init__(seen.spec)
         codes = np.tile(series, paths)
         self._names.restore([f"{seen.names[code]}#{at // len(series)}" for at, code in enumerate(codes)])
-        self._last = seen._last[:, codes]
+        self._last, self._valued = seen._last[:, codes], seen._valued[codes]
         self._ring = Ring(seen._ring.capacity, seen._ring.channels)
         self._ring.step, self._ring.ds = seen._ring.step[codes], seen._ring.ds[codes]
         self._ring.values = seen._ring.values[codes]

@@ -90,6 +90,7 @@ class Windows:
             self._back = max(self._back, spec.horizon)
         self._ring = Ring(self._back + self._waits + 1, channels)
         self._last = np.zeros((3, 0), np.int64)  # (3, S) last step, last time, first time (or tick) of each series
+        self._valued = np.zeros((0, outputs), np.int64)  # (S, O) time of the last value, at first of the first row
         self._queue = np.zeros((4, 0), np.int64)  # (4, W) code, step, time, position of rows not yet current
         short = (spec.seasons or (spec.season,))[0] if spec.lags else 1
         fills = bool(spec.lags) and spec.gaps == "fill"
@@ -220,6 +221,7 @@ class Windows:
             for name in ("step", "ds", "values"):
                 getattr(self._ring, name)[code] = getattr(part._ring, name)[: len(code)]
             self._last[:, code] = part._last[:, : len(code)]
+            self._valued[code] = part._valued[: len(code)]
             self._asking.at_phase.put(code, part._asking.at_phase)
             self._asking.latest.put(code, part._asking.latest)
             if self._lost is not None and part._lost is not None:
@@ -247,9 +249,10 @@ class Windows:
         return np.asarray(found.age[:, 0], np.int64)
 
     def last_values(self, latest: int = LAST) -> Ints:
-        """(S, O) times of the last value of each target up to the time `latest`; `BEFORE` where there is none.
+        """(S, O) times of the last value of each target up to the time `latest`; `BEFORE` where there is no row.
 
-        Where no row that is kept has a value, it is told by its step, or else by the oldest row that is kept.
+        That of the first row, where there was no value. Where the last value is after `latest`, or of a dead sensor,
+        and no row that is kept has another, it is told by its step, or else by the oldest row that is kept.
         """
         self._reserve()
         count, ring, every = len(self.names), self._ring, self.spec.every_ns
@@ -259,6 +262,8 @@ class Windows:
         found = np.where(known, ds, BEFORE).max(1, initial=BEFORE)
         oldest = np.where(kept, ring.ds[:count], LAST).min(1, initial=LAST)
         instead = np.where(kept.any(1), oldest, BEFORE)[:, None].repeat(self.shape.outputs, 1)
+        valued = self._valued[:count]
+        instead = np.where((valued > BEFORE) & (valued <= latest), valued, instead)
         if every is not None:
             self._asking.latest.reserve(count)
             step, (newest, time, _) = self._asking.latest.step[:count, 0], self._last[:, :count, None]
@@ -333,6 +338,10 @@ class Windows:
         code, column, ring = stuck.code, stuck.column, self._ring
         kept = np.flatnonzero((ring.step[code] <= step) & (ring.step[code] >= 0))
         ring.values[code, kept[ring.values[code, kept, column] == stuck.value], column] = np.nan
+        if column < len(self.spec.targets) and len(kept):
+            there = kept[~np.isnan(ring.values[code, kept, column])]
+            when = ring.ds[code, there].max() if len(there) else ring.ds[code, kept].min()
+            self._valued[code, column] = min(self._valued[code, column], when)
         if column >= len(self.spec.targets) or not self.spec.lags or self.spec.gaps == "reset":
             return
         kept = kept[ring.step[code, kept].argsort()]
@@ -356,7 +365,9 @@ class Windows:
         if column >= len(self.spec.targets):
             if self._lost is not None:
                 self._lost.was_read(code, step, column - len(self.spec.targets))
-        elif not ((self._queue[0] == code) & (self._queue[1] == step)).any():
+            return
+        self._valued[code, column] = max(self._valued[code, column], ring.ds.reshape(-1)[slot])
+        if not ((self._queue[0] == code) & (self._queue[1] == step)).any():
             self._take(Recent(*one, row[None, self._targets]))
 
     def _read_next(self, read: BatchRows, position: Ints) -> tuple[Asks, Answers, Current]:
@@ -376,6 +387,7 @@ class Windows:
         asks = self._asking.ask(current, timeline, recent=known)
         self._take(known)
         self._ring.write(code, step, ds, values)
+        self._note_times(code, ds, values)
         if self._lost is not None:
             self._lost.taken()
         self._last[0, code], self._last[1, code] = step, np.maximum(ds, self._last[1, code]) if self._any_order else ds
@@ -422,6 +434,7 @@ class Windows:
             self._apart.take(code, step, values, truths)
         timeline = Timeline(self._ring, code, step, ds, values, self._back, self._waits)
         self._ring.write(code, step, ds, values)
+        self._note_times(code, ds, values)
         waits = step > self._last[0, code] - self._waits
         rows = np.stack([code, step, ds, position])
         self._queue = np.concatenate([self._queue, rows[:, waits]], 1)
@@ -435,6 +448,13 @@ class Windows:
         answers.seasonal[torch.from_numpy(gone)] = torch.nan
         answers.filed[:] = True
         return nothing, answers, current
+
+    def _note_times(self, code: Ints, ds: Ints, values: Floats) -> None:
+        """Keep the times (B,) of the last values of rows (B, C), sorted by series and time."""
+        new = np.flatnonzero(self._valued[code, 0] == BEFORE)
+        self._valued[code[new[::-1]]] = ds[new[::-1], None]
+        row, target = np.nonzero(~np.isnan(values[:, self._targets]))
+        np.maximum.at(self._valued, (code[row], target), ds[row])
 
     def _take(self, known: Recent) -> None:
         """From now on questions see the targets of these rows, however long ago they are."""
@@ -505,6 +525,8 @@ class Windows:
             more = np.zeros((3, max(count, 2 * self._last.shape[1]) - self._last.shape[1]), np.int64)
             more[0], more[1] = -1, BEFORE
             self._last = np.concatenate([self._last, more], 1)
+        if (new := self._last.shape[1] - len(self._valued)) > 0:
+            self._valued = np.concatenate([self._valued, np.full((new, self.shape.outputs), BEFORE)])
 
     def _steps(self, read: BatchRows) -> tuple[Ints, Ints]:
         """The rows that are not late, (K,) sorted by (series, step), and their steps."""
@@ -569,7 +591,7 @@ class Windows:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         count, ring = len(self.names), self._ring
         arrays = {"step": ring.step[:count], "ds": ring.ds[:count], "values": ring.values[:count]}
-        arrays |= {"last": self._last[:, :count], "queue": self._queue}
+        arrays |= {"last": self._last[:, :count], "valued": self._valued[:count], "queue": self._queue}
         tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
         for name in _LAST_KNOWN:
             own: LastKnown = getattr(self._asking, name)
@@ -608,3 +630,10 @@ class Windows:
         dead = cast("list[tuple[int, int, int, float, int]]", rest["dead"])
         self._dead = [(Stuck(row, code, column, value), step) for row, code, column, value, step in dead]
         self._apart.restore(rest["apart"])
+        if "valued" in tensors:
+            self._valued = tensors["valued"].numpy().copy()
+            if self._valued.shape != (len(ring.step), self.shape.outputs):
+                raise ValueError(f"valued is {self._valued.shape}, of {len(ring.step)} series")
+        else:  # a state from before there were these
+            self._valued = self._valued[:0]
+            self._valued = self.last_values()

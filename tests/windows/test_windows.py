@@ -559,12 +559,31 @@ def test_unfit_rows_are_refused(columns: dict[str, pa.Array], error: type[Except
     assert windows.rows == 0
 
 
-@pytest.mark.parametrize(("gaps", "every", "told"), [("fill", 1, True), ("reset", 1, False), ("fill", None, False)])
-def test_the_time_of_a_last_value_is_told_for_longer_than_rows_are_kept(gaps: Any, every: Any, told: bool) -> None:
-    """By its step, where that says when it was; else the oldest row that is kept is all that is known."""
-    windows = Windows(WindowSpec(targets=("y", "z"), lags=2, gaps=gaps, time="t", every_ns=every))
-    y, z = (pa.array([1.0 if row < end else None for row in range(60)], pa.float64()) for end in (10, 59))
-    windows.push(pa.record_batch({"t": pa.array(range(60), pa.int64()), "y": y, "z": z}))
+@pytest.mark.parametrize(("gaps", "every"), [("fill", 1), ("reset", 1), ("fill", None)])
+def test_the_time_of_a_last_value_is_told_for_longer_than_rows_are_kept(gaps: Any, every: Any) -> None:
+    """Also of a restored state; of one from before it was kept, what can be known, which no longer moves."""
+    spec = WindowSpec(targets=("y", "z", "never"), lags=2, gaps=gaps, time="t", every_ns=every)
+    windows, again, old = Windows(spec), Windows(spec), Windows(spec)
+    y, z, never = (
+        pa.array([1.0 + row if row < end else None for row in range(90)], pa.float64()) for end in (10, 59, 0)
+    )
+    rows = pa.record_batch({"t": pa.array(range(90), pa.int64()), "y": y, "z": z, "never": never})
+    windows.push(rows.slice(0, 60))
     oldest = 60 - windows.reach
-    assert oldest > 10 and windows.last_values().tolist() == [[9 if told else oldest, 58]]
+    assert oldest > 10 and windows.last_values().tolist() == [[9, 58, 0]]
     assert windows.last_values(latest=58).tolist()[0][1] == 58
+    tensors, rest = windows.state()
+    again.restore(tensors, rest)
+    old.restore({name: part for name, part in tensors.items() if name != "valued"}, rest)
+    for one in (windows, again, old):
+        one.push(rows.slice(60))
+    known = 9 if (gaps, every) == ("fill", 1) else oldest
+    assert windows.last_values().tolist() == again.last_values().tolist() == [[9, 58, 0]]
+    assert old.last_values().tolist() == [[known, 58, oldest]]
+
+
+def test_what_a_dead_sensor_repeats_is_no_last_value() -> None:
+    windows = Windows(WindowSpec(targets=("y",), lags=2, time="t", season=24))
+    y = np.where(np.arange(400) < 200, np.random.default_rng(0).standard_normal(400), 0.1)
+    windows.push(pa.record_batch({"t": pa.array(range(400), pa.int64()), "y": y}))
+    assert windows.told() and 199 <= windows.last_values()[0, 0] <= 204  # 204: the oldest row then kept

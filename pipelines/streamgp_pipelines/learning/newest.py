@@ -108,15 +108,15 @@ class NewestScored:
         return found
 
     def alarms(self, names: Sequence[str], naming: Naming) -> pl.DataFrame:
-        """The newest rows that raised an alarm and targets that fell silent, as of `predictions.alarms_of`."""
+        """The newest rows that raised an alarm and targets that fell silent, as of `predictions.alarms_of`, by time."""
         found = self.frame("raised", names, naming)
         keys = [name for name in ("unique_id", "ds", "target", "y") if name in found.columns]
         none = pl.lit(None, found.schema["ds"]).alias("since"), pl.lit(None, pl.Int64).alias("ticks")
         found = found.select(*keys, pl.col(naming.model).alias("forecast"), "p", "alarm", *none)
-        if not self._silent.shape[1]:
-            return found
-        silent = silent_alarms(Silent(*self._silent.numpy()), names, naming, self.shape)
-        return pl.concat([found, silent.select(found.columns)]).sort("ds", maintain_order=True).tail(RAISED)
+        if self._silent.shape[1]:
+            silent = silent_alarms(Silent(*self._silent.numpy()), names, naming, self.shape)
+            found = pl.concat([found, silent.select(found.columns)])
+        return found.sort("ds", maintain_order=True).tail(RAISED)
 
     def frame(self, kind: Kind, names: Sequence[str], naming: Naming) -> pl.DataFrame:
         """unique_id, ds, cutoff, [target,] y, the forecast and its bands by series and time; p and alarm if judged.

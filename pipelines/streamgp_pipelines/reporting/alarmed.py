@@ -48,7 +48,7 @@ def alarm_section(
         parts.append(_figure(judged.filter(**panel), name, model, level, moments, panel.get("target") or y))
     newest = raised.tail(NEWEST).reverse()
     if newest.height:
-        keys = [name for name in keys if judged[name].n_unique() > 1]
+        keys = [name for name in keys if pl.concat([judged[name], raised[name]]).n_unique() > 1]
         rows = zip(
             stamps(newest["ds"], moments),
             *(newest[name].to_list() for name in keys),
@@ -72,7 +72,7 @@ def alarm_section(
 
 
 def _words(raised: pl.DataFrame, moments: Moments) -> list[str]:
-    """The kind of each alarm, with since when what is silent is so."""
+    """The kind of each alarm, and since when a silent target has had no value."""
     since, kinds, ticks = raised["since"], raised["alarm"].to_list(), raised["ticks"].to_list()
     at = iter(stamps(since.drop_nulls(), moments))
     return [

@@ -17,7 +17,7 @@ from streamgp.base import Json
 from streamgp.errors import StateError, StreamgpError, UsageError
 from streamgp.windows.calendar import Ints
 from streamgp.windows.timeline import BEFORE
-from streamgp_pipelines.check import wall
+from streamgp_pipelines.check import AHEAD, wall
 from streamgp_pipelines.forecasting.forecast import Forecaster
 from streamgp_pipelines.forecasting.future import as_future
 from streamgp_pipelines.forecasting.results import Forecast, write_csv
@@ -194,15 +194,16 @@ class LearnerView:
             return self._figures
 
     def ages(self, now: datetime) -> list[tuple[str, str, float]]:
-        """Series, target and seconds since its last value, of the first SERIES; none where times are no dates."""
+        """Series, target and seconds since its last value, of the first SERIES; none where times are no dates. Values
+        of more than a day ahead are left out, as in `check`."""
         clock = wall(self._forecaster.moments, now)
         if clock is None:
             return []
         windows = self._forecaster.learner.windows
         with self._lock:
             if self._last is None:
-                self._last = windows.last_values()
-        keys = [(name, target) for name in windows.names for target in self.spec.targets]
+                self._last = windows.last_values(clock + AHEAD * 10**9)[:SERIES]
+        keys = [(name, target) for name in windows.names[:SERIES] for target in self.spec.targets]
         last = zip(keys[:SERIES], self._last.reshape(-1).tolist(), strict=False)
         return [(*key, (clock - time) / 1e9) for key, time in last if time > BEFORE]
 

@@ -57,9 +57,11 @@ class Bell:
     def ring(self, tail: pa.RecordBatch | None) -> None:
         """Pass on what came since the last time, that of the rows after the last full micro-batch too."""
         session = self.session
-        online = session.learner.warmup.done_at is not None
-        ahead, last = session.learner.preview(tail)
-        newest = [self._of(due) for due in last if online] + [self._silent(one, ahead) for one in ahead.silent()]
+        learner, newest = session.learner, list[pl.DataFrame]()
+        online = learner.warmup.done_at is not None
+        if online or learner.silences is not None:
+            ahead, last = learner.preview(tail)
+            newest = [self._of(due) for due in last if online] + [self._silent(one, ahead) for one in ahead.silent()]
         keys = {key(row) for part in newest for row in part.iter_rows(named=True)}
         rows = [row for part in (*self.frames, *newest) for row in part.iter_rows(named=True)]
         new = [row for row in rows if key(row) not in self.raised]
