@@ -17,7 +17,7 @@ from streamgp_pipelines.config import ReportConfig
 from streamgp_pipelines.describe import describe_table
 from streamgp_pipelines.reporting.alarmed import alarm_section
 from streamgp_pipelines.reporting.fans import fan, stretches, usual_step
-from streamgp_pipelines.reporting.page import LARGEST, Figure
+from streamgp_pipelines.reporting.page import LARGEST, Figure, HtmlTable
 from streamgp_pipelines.reporting.report import Report, report
 from streamgp_pipelines.reporting.run import open_run
 from tests.pipelines.worlds import frame_of, make_table
@@ -237,3 +237,14 @@ def test_lines_are_broken_where_nothing_was_forecast() -> None:
     assert [len(trace["x"]) for trace in values] == [40, 10] and [one["showlegend"] for one in values] == [True, False]
     irregular = pl.Series([0, 1, 5, 6, 30, 31, 50])
     assert stretches(irregular, usual_step(irregular)) == []
+
+
+def test_alarms_name_their_series_where_only_one_was_judged() -> None:
+    ds = pl.Series("ds", [datetime(2024, 1, 1), datetime(2024, 1, 2)])
+    judged = pl.DataFrame({"unique_id": "a", "ds": ds, "y": 1.0, "m": 1.0, "m-lo-90": 0.0, "m-hi-90": 2.0})
+    judged = judged.with_columns(pl.lit(None, pl.String).alias("alarm"))
+    raised = pl.DataFrame({"unique_id": ["a", "b"], "ds": ds, "y": None, "forecast": None, "p": None})
+    raised = raised.with_columns(alarm=pl.lit("silent"), since=ds, ticks=pl.lit(3))
+    counts = {"anomaly": 0, "change": 0, "stuck": 0, "silent": 2, "rows": 2, "rate": 0.01}
+    table = alarm_section(judged, raised, counts, "m", 90.0, Moments(), "y").parts[-1]
+    assert isinstance(table, HtmlTable) and [row[1] for row in table.rows] == ["b", "a"]
