@@ -450,7 +450,7 @@ class Learner:
         return due
 
     def _as_learned(self, due: Due, keep: Tensor) -> Due:
-        """The pairs to keep (R,), but for those whose target was not known at their row, or whose forecast is no number,
+        """The pairs to keep (R,), but for those whose target was not known at their row or whose forecast is no number,
         with truths as they are learned."""
         assert due.aged is not None
         kept = select(due, keep & ~due.aged & due.predictive.mean[:, 0].isfinite())
