@@ -75,8 +75,8 @@ class Silences(Declared):
         targets: O.
         rate: α.
         every: the interval of rows, in units of their times; None where it is not known.
-        horizon: rows without any target may be of inputs that are known so many rows ahead: they move the clock to
-            their time less as many intervals, or, where there is none, to that of the row so many rows before.
+        horizon: rows without any target may be of inputs that are known this many rows ahead: they move the clock to
+            their time less as many intervals, or, where there is none, to that of the row this many rows before.
 
     Example:
         >>> silences, none = Silences(1, rate=0.01, every=1), np.zeros(0)
@@ -284,7 +284,7 @@ class Silences(Declared):
         return np.where((count >= 2) & (last > 0), np.minimum(last * factor, LONGEST).astype(np.int64), 0)
 
     def _usual(self, since: Ints, unit: Ints, values: Ints) -> np.ndarray:
-        """(K,) intervals of rows, or the mean gaps of units that had so many values."""
+        """(K,) intervals of rows, or the mean gaps of units that had this many values."""
         if self.every is not None:
             return np.full(len(unit), float(self.every))
         return (since - self._first.reshape(-1)[unit]) / np.maximum(values - 1, 1)
