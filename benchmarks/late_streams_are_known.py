@@ -24,18 +24,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import warnings
 from itertools import cycle
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import torch
 from _report import Claim, report
 from numpy.typing import NDArray
-from outages_are_known import Stream, last_season, outages
+from outages_are_known import Run, Stream, empty, last_season, one_pass, outages
 from outages_are_known import streams as all_streams
 
 STREAMS = ("electricity", "PJM load (chosen on)", "ETTh1 HUFL", "GEFCom wind")
@@ -54,71 +51,19 @@ Floats = NDArray[np.float64]
 Figures = tuple[float, ...]
 
 
-class Run(NamedTuple):
-    """(R, H) forecasts from each row, and the ends of their 95 % bands; NaN where none was made."""
-
-    mean: Floats
-    low: Floats
-    high: Floats
-
-
 def streams(rows: int) -> dict[str, Stream]:
     """Four of those of outages, on the grid of their clock."""
     found = {title: one for title, one in all_streams(rows).items() if title in STREAMS}
     return {title: one._replace(frame=one.frame.upsample("ds", every=one.every)) for title, one in found.items()}
 
 
-def empty(rows: int, horizon: int) -> Run:
-    """No forecast yet."""
-    return Run(*(np.full((rows, horizon), np.nan) for _ in Run._fields))
-
-
 def replayed(stream: Stream, order: NDArray[np.int64], model: str, horizon: int, late: bool) -> Run:
-    """The forecasts of one pass over the rows in this order, at every row. Those whose truth never comes are in no file
-    of predictions: a ledger that keeps all of them stands in."""
-    from streamgp.base import Predictive
-    from streamgp.forecasting.calibration import Calibration
-    from streamgp.windows.ledger import Ledger
-    from streamgp.windows.windows import Asks
-    from streamgp_data.ingestion.ingest import ingest
-    from streamgp_pipelines import fit_stream
-    from streamgp_pipelines.config import IngestConfig
-    from streamgp_pipelines.learning import learner
-
-    found = empty(len(stream.frame), horizon)
-    places = {at: row for row, at in enumerate(stream.frame["ds"].dt.epoch("ns").to_list())}
-    ends = [Calibration().probabilities.index(p) for p in (0.025, 0.975)]
-
-    class Kept(Ledger):
-        """Keeps all forecasts."""
-
-        def add(self, asks: Asks, predictive: Predictive) -> None:
-            super().add(asks, predictive)
-            self.place = np.array([places[at] for at in asks.cutoff.tolist()], np.int64)
-            found.mean[self.place] = predictive.mean.numpy()
-
-        def calibrate(self, quantiles: torch.Tensor, features: torch.Tensor) -> None:
-            super().calibrate(quantiles, features)
-            if quantiles.shape[1]:
-                found.low[self.place], found.high[self.place] = quantiles[ends].numpy()
-
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        stream.frame.select("ds", stream.target, *stream.known)[order.tolist()].write_parquet(place / "rows.parquet")
-        given = {"source": (str(place / "rows.parquet"),), "table": str(place / "table"), "every": stream.every}
-        lateness = {"lateness": f"{LATENESS * int(stream.every[:-1])}{stream.every[-1]}"} if late else {}
-        ingest(IngestConfig.read(given | lateness | {"time": "ds"}))
-        options: dict[str, Any] = {"horizon": horizon, "season": (stream.day, 7 * stream.day)}
-        options |= {"known": ",".join(stream.known)} if stream.known else {}
-        options |= {"late": "use"} if late else {}
-        usual, learner.Ledger = learner.Ledger, Kept  # type: ignore[misc]
-        try:
-            fit_stream(
-                place / "table", stream.target, model=model, checkpoint=place / "checkpoint", device="cpu", **options
-            )
-        finally:
-            learner.Ledger = usual  # type: ignore[misc]
-    return found
+    """The forecasts of one pass over the rows in this order, at every row."""
+    frame = stream.frame.select("ds", stream.target, *stream.known)[order.tolist()]
+    if not late:
+        return one_pass(stream, frame, model, horizon)
+    lateness = f"{LATENESS * int(stream.every[:-1])}{stream.every[-1]}"
+    return one_pass(stream, frame, model, horizon, {"lateness": lateness}, {"late": "use"})
 
 
 def delayed(stream: Stream, delay: int, model: str) -> tuple[Run, NDArray[np.int64]]:

@@ -20,7 +20,9 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,9 +93,27 @@ def outages(rows: int, day: int, seed: int = 1) -> list[tuple[int, int]]:
     return found
 
 
+def empty(rows: int, horizon: int) -> Run:
+    """No forecast yet."""
+    return Run(*(np.full((rows, horizon), np.nan) for _ in Run._fields))
+
+
 def ran(stream: Stream, y: Floats, model: str, horizon: int) -> Run:
-    """The forecasts of one pass at every row. Those whose truth never comes are in no file of predictions: a ledger
-    that keeps all of them stands in."""
+    """The forecasts of one pass at every row, where the target is y."""
+    frame = stream.frame.select("ds", *stream.known).with_columns(pl.Series(stream.target, y).fill_nan(None))
+    return one_pass(stream, frame, model, horizon)
+
+
+def one_pass(
+    stream: Stream,
+    frame: pl.DataFrame,
+    model: str,
+    horizon: int,
+    ingested: Mapping[str, Any] = MappingProxyType({}),
+    trained: Mapping[str, Any] = MappingProxyType({}),
+) -> Run:
+    """The forecasts of one pass over the rows of a frame, in their order, by the rows of the stream. Those whose truth
+    never comes are in no file of predictions: a ledger that keeps all of them stands in. ingested, trained: options."""
     from streamgp.base import Predictive
     from streamgp.forecasting.calibration import Calibration
     from streamgp.windows.ledger import Ledger
@@ -103,7 +123,8 @@ def ran(stream: Stream, y: Floats, model: str, horizon: int) -> Run:
     from streamgp_pipelines.config import IngestConfig
     from streamgp_pipelines.learning import learner
 
-    found = Run(*(np.full((len(y), horizon), np.nan) for _ in Run._fields))
+    found = empty(len(stream.frame), horizon)
+    places = {at: row for row, at in enumerate(stream.frame["ds"].dt.epoch("ns").to_list())}
     ends = [Calibration().probabilities.index(p) for p in (0.025, 0.975)]
 
     class Kept(Ledger):
@@ -111,7 +132,7 @@ def ran(stream: Stream, y: Floats, model: str, horizon: int) -> Run:
 
         def add(self, asks: Asks, predictive: Predictive) -> None:
             super().add(asks, predictive)
-            self.place = asks.position.numpy()
+            self.place = np.array([places[at] for at in asks.cutoff.tolist()], np.int64)
             found.mean[self.place] = predictive.mean.numpy()
 
         def calibrate(self, quantiles: torch.Tensor, features: torch.Tensor) -> None:
@@ -119,15 +140,14 @@ def ran(stream: Stream, y: Floats, model: str, horizon: int) -> Run:
             if quantiles.shape[1]:
                 found.low[self.place], found.high[self.place] = quantiles[ends].numpy()
 
-    frame = stream.frame.select("ds", *stream.known).with_columns(pl.Series(stream.target, y).fill_nan(None))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         frame.write_parquet(place / "rows.parquet")
         given = {"source": (str(place / "rows.parquet"),), "table": str(place / "table"), "every": stream.every}
-        ingest(IngestConfig.read(given | {"time": "ds"}))
+        ingest(IngestConfig.read(given | {"time": "ds"} | dict(ingested)))
         options: dict[str, Any] = {"horizon": horizon, "season": (stream.day, 7 * stream.day)}
-        if stream.known:
-            options["known"] = ",".join(stream.known)
+        options |= {"known": ",".join(stream.known)} if stream.known else {}
+        options |= trained
         usual, learner.Ledger = learner.Ledger, Kept  # type: ignore[misc]
         try:
             fit_stream(

@@ -175,7 +175,7 @@ def _newest(saved: Saved, latest: int) -> tuple[dict[str, int], dict[str, int], 
 
 
 def labels(spec: WindowSpec) -> tuple[str, ...]:
-    """What the targets of a series are told apart by: nothing, where there is one."""
+    """Labels of the targets of a series: their names, or an empty one where there is one target."""
     return ("",) if len(spec.targets) == 1 and spec.series else spec.targets
 
 

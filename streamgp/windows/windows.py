@@ -252,7 +252,7 @@ class Windows:
         """(S, O) times of the last value of each target up to the time `latest`; `BEFORE` where there is no row.
 
         That of the first row, where there was no value. Where the last value is after `latest`, or of a dead sensor,
-        and no row that is kept has another, it is told by its step, or else by the oldest row that is kept.
+        and no kept row has another, the time follows from its step, or else is that of the oldest kept row.
         """
         self._reserve()
         count, ring, every = len(self.names), self._ring, self.spec.every_ns

@@ -119,7 +119,7 @@ def test_days_without_weekends_are_days_as_well(form: str, days: int, off: tuple
 @pytest.mark.parametrize("hours", [1, 6])
 @pytest.mark.parametrize(("months", "told"), [(4, False), (7, False), (8, True), (11, True), (12, False), (24, False)])
 def test_what_was_read_on_one_day_a_month_may_be_days_of_one_month(hours: int, months: int, told: bool) -> None:
-    """The cells are the same: more than a week of it, and no full year, is told."""
+    """The cells are the same: a note names more than a week of them, but not a full year."""
     days = [datetime(2024 + month // 12, month % 12 + 1, 5) for month in range(months)]
     cells = [f"{day + timedelta(hours=hour):%m/%d/%Y %H:%M}" for day in days for hour in range(0, 24, hours)]
     assert found(cells, "%m/%d/%Y %H:%M") == (None, "%d/%m/%Y %H:%M" if told else None)

@@ -1,4 +1,4 @@
-"""Targets that fall silent are told of wherever alarms are, once, and the same however a stream is learned."""
+"""A silent target is reported once, wherever alarms are, and alike however a stream is learned."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Format: TypeAlias = Literal["json", "arrow", "csv"]
 KEPT = 64
 """Answers of a state that are kept."""
 SERIES = 1000
-"""Targets of series whose age is told; more would be too many labels for a monitor."""
+"""Targets of series whose age is exported, at most: more labels would overload a monitor."""
 
 
 class LearnerView:
